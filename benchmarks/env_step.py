@@ -23,7 +23,8 @@ from absl import app, flags
 from benchmarks import harness
 from benchmarks.host_envs import HostEnvs, NleEnvs
 from oni_jax.envs.nethack.native.stepper import why_not
-from oni_jax.envs.registry import find_environment
+from oni_jax.runs.plan import Plan
+from oni_jax.settings.config import Config
 from oni_jax.settings.worlds import EnvConfig, NetHackConfig
 
 _ROOT_ENV = flags.DEFINE_string("root_env", harness.ROOT_ENV, "Task.")
@@ -40,7 +41,7 @@ NUM_PARTS = 8  # of the steps on the host, for the spread
 
 def host_sides(config: EnvConfig) -> dict[str, Callable[..., Any]]:
     """Returns what plays a task on the host, by name."""
-    if find_environment(config).settings != "nethack":
+    if Plan(Config(config)).environment.settings != "nethack":
         return {"ours": functools.partial(HostEnvs, config)}
 
     def stepped_by(stepper: str) -> EnvConfig:
@@ -111,12 +112,12 @@ def device_sides(config: EnvConfig, num_envs: int) -> dict[str, Callable[[], flo
         timed = harness.run_together(play, [(*arguments, seed, harness.sized(20, 1)) for seed in cores])
         return harness.total_rate(timed, sum(own.result.num_steps for own in timed))
 
-    make = find_environment(config).device
+    make = Plan(Config(config)).environment.device
     assert make
     sides = {"ours": ours(make(config))}
     if config.root_env in LEVELS and harness.is_installed("minigrid"):
         sides["minigrid"] = functools.partial(in_processes, minigrid_levels.play, LEVELS[config.root_env])
-    if find_environment(config).settings == "crafter":
+    if Plan(Config(config)).environment.settings == "crafter":
         if harness.is_installed("crafter"):
             sides["published_crafter"] = functools.partial(in_processes, crafter_worlds.play)
         if harness.is_installed("craftax"):
@@ -136,7 +137,7 @@ def measure_on_devices(config: EnvConfig, num_envs: int) -> dict[str, Any]:
 def main(argv: Sequence[str]) -> None:
     del argv
     config = EnvConfig(root_env=_ROOT_ENV.value, nethack=NetHackConfig(view=_VIEW.value))
-    is_on_device = find_environment(config).device is not None
+    is_on_device = Plan(Config(config)).environment.device is not None
     sizes = [int(size) for size in _ENVS.value or harness.sized([256] if is_on_device else [1, 128], [4])]
     measure = measure_on_devices if is_on_device else measure_on_host
     if is_on_device:

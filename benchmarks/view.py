@@ -30,9 +30,11 @@ from rich.console import Console
 from benchmarks.harness import JSON, num_repeats, sized, spread, write_report
 from oni_jax.envs.base import make_step_output
 from oni_jax.envs.display import Terminal
-from oni_jax.envs.registry import find_environment, make_vector_env
+from oni_jax.envs.registry import make_vector_env
 from oni_jax.metrics.rows import Row, histogram
 from oni_jax.metrics.sinks import build_sinks
+from oni_jax.runs.plan import Plan
+from oni_jax.settings.config import Config
 from oni_jax.settings.run import RunConfig
 from oni_jax.settings.worlds import CrafterConfig, EnvConfig
 from oni_jax.show.live import live
@@ -125,7 +127,7 @@ def _copied(terminal: Terminal | None) -> Terminal | None:
 
 def device_looks(root_env: str) -> list[Looks]:
     """Plays an environment on a device at random; drawing is part of looking."""
-    make_env = find_environment(config := EnvConfig(root_env=root_env, crafter=OWN_MAPS)).device
+    make_env = Plan(Config(config := EnvConfig(root_env=root_env, crafter=OWN_MAPS))).environment.device
     assert make_env is not None
     env, key = make_env(config), jax.random.key(0)
     state, step, scene = jax.jit(env.reset)(key), jax.jit(env.step), jax.jit(env.scene)

@@ -7,6 +7,7 @@ import dataclasses
 import sys
 
 from launch.program import brief_program
+from oni_jax.runs.plan import with_chosen_env
 from oni_jax.settings.config import Config, check_values
 from oni_jax.settings.fields import UserError, setting
 from oni_jax.settings.worlds import EnvConfig
@@ -37,7 +38,6 @@ def _check(config: CheckEnv) -> None:
 
 def _run(config: CheckEnv) -> int:
     from oni_jax.envs.checking import check_environment
-    from oni_jax.envs.registry import with_chosen_env
 
     env = dataclasses.replace(config.env, root_env=config.check.name)
     found = check_environment(with_chosen_env(Config(env=env)).env, config.check.steps, config.check.seed)

@@ -8,11 +8,11 @@ import sys
 
 from launch.next_commands import command, show, values_of
 from launch.program import program
-from oni_jax.annotation.prompts import load_prompt
-from oni_jax.envs.registry import find_environment
 from oni_jax.host.runtime import StopRequest
 from oni_jax.offline.bk_config import AnnotateSegments, WriteGoals, WritePotential
 from oni_jax.offline.segment_config import CollectSegments, as_evaluation, check_collect
+from oni_jax.runs.plan import Plan
+from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
 
@@ -39,7 +39,7 @@ def _show_next(directory: str, env: EnvConfig) -> None:
     found = []
     for way, defaults, kind, name in WAYS:
         with contextlib.suppress(UserError):
-            load_prompt(defaults.annotation, find_environment(env).language, kind)
+            Plan(Config(env)).prompt(defaults.annotation, kind)
             folder = f"{directory.rstrip('/')}_{name}"
             found.append(command(way, defaults, **values_of(env), segments=directory, reward_dir=folder))
     show(*found)

@@ -8,7 +8,7 @@ import sys
 
 from launch.next_commands import command, show, values_of
 from launch.program import program
-from oni_jax.envs.registry import find_environment
+from oni_jax.envs.registry import display_of
 from oni_jax.evaluation.config import RANDOM, EvaluationConfig, check_evaluate
 from oni_jax.host.run_files import last_row
 from oni_jax.host.runtime import StopRequest
@@ -27,7 +27,7 @@ def _run(config: EvaluationConfig, stop: StopRequest) -> int:
     make_deterministic()
     from oni_jax.evaluation.players import evaluated_task
     from oni_jax.evaluation.program import evaluate  # imports JAX, which takes seconds: after the checks
-    from oni_jax.training.build import keep_compiled_code
+    from oni_jax.host.caches import keep_compiled_code
 
     keep_compiled_code()
     recorder = None
@@ -46,7 +46,7 @@ def _show_next(config: EvaluationConfig, env: EnvConfig) -> None:
     folder = os.path.join(config.train_dir, config.experiment)
     in_report = os.path.realpath(config.json) == os.path.realpath(os.path.join(folder, "evaluation.json"))
     found = []
-    if not config.record and find_environment(env).display:
+    if not config.record and display_of(env):
         alone = {"compare": "", "json": "", "csv": "", "record": 1}
         found.append(command("evaluate", EvaluationConfig(), **{**values_of(config), **alone}))
     if last_row(folder):

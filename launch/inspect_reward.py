@@ -43,8 +43,8 @@ class InspectionConfig:
 
 def _run(config: InspectionConfig) -> int:
     from oni_jax.evaluation.inspection import inspect_reward
+    from oni_jax.host.caches import keep_compiled_code
     from oni_jax.offline.dataset import caption_counts
-    from oni_jax.training.build import keep_compiled_code
 
     keep_compiled_code()
     if config.csv:

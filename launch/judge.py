@@ -11,8 +11,8 @@ import sys
 from launch.program import brief_program
 from oni_jax.annotation.judge import JudgeOptions, serve
 from oni_jax.envs.base import Language
-from oni_jax.envs.registry import find_environment
-from oni_jax.settings.config import check_values
+from oni_jax.runs.plan import Plan
+from oni_jax.settings.config import Config, check_values
 from oni_jax.settings.fields import setting
 from oni_jax.settings.worlds import EnvConfig
 
@@ -37,8 +37,8 @@ class JudgeConfig:
 
 
 def run(config: JudgeConfig) -> int:
-    language = find_environment(EnvConfig(root_env=config.root_env, plugin=config.plugin)).language
-    asyncio.run(_serve(language, config.options))
+    plan = Plan(Config(EnvConfig(root_env=config.root_env, plugin=config.plugin)))
+    asyncio.run(_serve(plan.language, config.options))
     return 0
 
 

@@ -7,7 +7,8 @@ import shlex
 from collections.abc import Sequence
 
 from oni_jax.host.run_files import SETTINGS, saved_steps
-from oni_jax.runs.experiment import experiment_folder, read_settings
+from oni_jax.runs.experiment import experiment_folder
+from oni_jax.runs.run import Run
 from oni_jax.settings.config import Config, check_values, config_from_json
 from oni_jax.settings.fields import UserError, nearest, settings, with_values
 from oni_jax.settings.run import RunConfig
@@ -73,7 +74,7 @@ def resumed(folder: str) -> Config:
         hint = f"name the run's folder, {inside}" if os.path.isdir(inside) else "python -m launch.ls lists runs"
         raise UserError(f"--resume {folder}: there is no such folder; {hint}")
     try:
-        config = read_settings(folder)
+        config = Run(folder).config
     except UserError as error:
         raise UserError(f"--resume {folder}: {error}") from None
     path = os.path.abspath(folder)

@@ -21,7 +21,7 @@ def _run(config: PlayConfig, stop: StopRequest) -> int:
     check_terminal("play", COLUMNS, ROWS)
     if config.experiment or config.policy != HUMAN:
         make_deterministic()
-        from oni_jax.training.build import keep_compiled_code  # imports JAX
+        from oni_jax.host.caches import keep_compiled_code  # imports JAX
 
         keep_compiled_code()
     session = play(config, Shell, stop)

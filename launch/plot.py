@@ -39,7 +39,8 @@ def _check(config: PlotConfig) -> None:
 
 
 def _run(config: PlotConfig) -> int:
-    from oni_jax.runs.curves import group_runs, read_run
+    from oni_jax.runs.curves import group_runs
+    from oni_jax.runs.run import Run
     from oni_jax.show.report.panels import FIGURES, chosen_figures, metrics_of
     from oni_jax.show.report.plots import write_figures  # imports matplotlib, which takes a second
 
@@ -50,7 +51,9 @@ def _run(config: PlotConfig) -> int:
         unique.setdefault(os.path.realpath(_folder(config, name)), name)
     names = list(unique.values())
     folders = [_folder(config, name) for name in names]
-    settings = group_runs([read_run(folder, name, metrics_of(figures)) for folder, name in zip(folders, _short(names))])
+    settings = group_runs(
+        [Run(folder).metrics(metrics_of(figures), name) for folder, name in zip(folders, _short(names))]
+    )
     for own in settings:
         seeds = [run.config.run.seed for run in own.runs]
         repeated = "" if len(set(seeds)) == len(seeds) else "; some have the same seed"

@@ -9,19 +9,20 @@ import sys
 
 from launch.next_commands import command, further_steps, resuming, show
 from launch.program import brief_program
-from oni_jax.envs.registry import find_environment
+from oni_jax.envs.registry import display_of
 from oni_jax.evaluation.config import RANDOM, EvaluationConfig
 from oni_jax.host.files import write_output
 from oni_jax.host.run_files import saved_steps
-from oni_jax.runs.experiment import is_running, read_settings
+from oni_jax.runs.experiment import is_running
+from oni_jax.runs.run import Run
 from oni_jax.settings.fields import UserError
 from oni_jax.show.report.config import ReportConfig, check_report
 
 
 def _run(config: ReportConfig) -> int:
+    from oni_jax.host.caches import keep_compiled_code
     from oni_jax.offline.dataset import caption_counts
     from oni_jax.show.report.report import make_report  # imports JAX and matplotlib, which take seconds
-    from oni_jax.training.build import keep_compiled_code
 
     keep_compiled_code()
     data = make_report(config, caption_counts(config.dataset_dir) if config.dataset_dir else None)
@@ -34,14 +35,15 @@ def _run(config: ReportConfig) -> int:
 
 def _show_next(config: ReportConfig) -> None:
     """Prints what would fill the parts that the report lacks, and how to go on with a run that has ended."""
-    run = read_settings(config.folder)
+    of = Run(config.folder)
+    run = of.config
     named = {"train_dir": config.train_dir, "experiment": config.experiment}
     found, saved = [], saved_steps(config.folder)
     evaluation = os.path.join(config.folder, "evaluation.json")
     if saved and not (config.evaluation or os.path.exists(evaluation)):
         found.append(command("evaluate", EvaluationConfig(), **named, compare=RANDOM, json=evaluation))
     with contextlib.suppress(UserError):  # its plugin may be missing
-        if saved and not os.path.isdir(os.path.join(config.folder, "recordings")) and find_environment(run.env).display:
+        if saved and not os.path.isdir(os.path.join(config.folder, "recordings")) and display_of(of.plan.config.env):
             found.append(command("evaluate", EvaluationConfig(), **named, record=1))
     if saved and not is_running(config.folder):
         found += resuming(run, config.folder, **further_steps(run.run, saved[-1]))

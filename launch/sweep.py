@@ -19,10 +19,10 @@ from launch.program import run_program, split_words
 from launch.sweeps import children
 from launch.sweeps.grid import GridRun, plan
 from launch.sweeps.state import is_finished
-from oni_jax.envs.registry import find_environment
 from oni_jax.host.files import keep_printing
 from oni_jax.host.run_files import last_row
 from oni_jax.host.runtime import StopRequest, memory_bytes, num_cores
+from oni_jax.runs.plan import Plan
 from oni_jax.settings.config import Config, check_values
 from oni_jax.settings.fields import UserError, setting
 
@@ -142,7 +142,7 @@ def _options(text: str) -> list[str]:
 
 def _num_cores_beside(config: Config, num_cores: int) -> int:
     """Returns the number of cores that a run's environments take, beside its learner's."""
-    if find_environment(config.env).device is not None:
+    if Plan(config).environment.device is not None:
         return config.devices.cpu_devices - 1
     return 1 if config.actors.actor_pool == "serial" else config.actors.num_workers or num_cores
 

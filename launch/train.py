@@ -13,7 +13,7 @@ from launch import flags, help
 from launch.next_commands import command, further_steps, resuming, show
 from launch.plot import PlotConfig
 from launch.program import run_program
-from oni_jax.envs.registry import find_environment
+from oni_jax.envs.registry import display_of
 from oni_jax.evaluation.config import RANDOM, SAMPLE, EvaluationConfig
 from oni_jax.host.run_files import METRICS, saved_steps
 from oni_jax.host.runtime import StopRequest, tune_memory
@@ -67,7 +67,7 @@ def _show_next(config: Config) -> None:
     found = resuming(config, folder, **further_steps(run, saved[-1]))
     evaluation = os.path.join(folder, "evaluation.json")
     found.append(command("evaluate", EvaluationConfig(), **named, compare=RANDOM, json=evaluation))
-    if find_environment(config.env).display:
+    if display_of(config.env):
         found.append(command("play", PlayConfig(), **named, policy=SAMPLE))
     if os.path.exists(os.path.join(folder, METRICS)):
         found.append(command("plot", PlotConfig(), train_dir=run.train_dir, experiments=run.experiment))

@@ -14,9 +14,9 @@ from oni_jax.settings.config import Config
 
 
 def _run(config: TrainReward, stop: StopRequest) -> int:
+    from oni_jax.host.caches import keep_compiled_code
     from oni_jax.offline.pair_reward_training import train_reward
     from oni_jax.rewards.trained import holds_trained
-    from oni_jax.training.build import keep_compiled_code
 
     keep_compiled_code()
     code = train_reward(config, stop)

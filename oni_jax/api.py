@@ -15,9 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from oni_jax.host.caches import keep_compiled_code
 from oni_jax.host.run_files import METRICS, saved_steps, steps_are_done
 from oni_jax.host.runtime import ChildError, StopRequest
-from oni_jax.runs.experiment import check_unchanged, experiment_folder, read_settings
+from oni_jax.runs import run as runs
+from oni_jax.runs.experiment import check_unchanged, experiment_folder
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError, nearest, settings, with_values
 from oni_jax.settings.worlds import num_processes
@@ -77,8 +79,9 @@ def load_run(folder: str, env_steps: int | None = None) -> "Run":
     Raises:
         UserError: there is no run.
     """
-    read_settings(folder)
-    return Run(os.path.abspath(folder), env_steps)
+    run = Run(os.path.abspath(folder), env_steps)
+    _ = run.config  # reports a wrong name
+    return run
 
 
 def with_settings(config: Config, values: Mapping[str, Any]) -> Config:
@@ -113,17 +116,17 @@ class Run:
     """
 
     def __init__(self, folder: str, env_steps: int | None = None):
-        self.folder, self.env_steps = folder, env_steps
+        self.folder, self.env_steps, self._run = folder, env_steps, runs.Run(folder)
         self._core_state: Any = None
         self._num_envs = self._num_acts = 0
 
     def __repr__(self) -> str:
         return f"Run({self.folder!r}" + (f", env_steps={self.env_steps})" if self.env_steps is not None else ")")
 
-    @functools.cached_property
+    @property
     def config(self) -> Config:
         """The settings that it was started with last."""
-        return read_settings(self.folder)
+        return self._run.config
 
     @property
     def spec(self) -> EnvSpec:
@@ -176,14 +179,12 @@ class Run:
         Raises:
             UserError: it has no rows yet.
         """
-        from oni_jax.runs.curves import read_run
-
         path = os.path.join(self.folder, METRICS)
         names: set[str] = set()
         with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
             for line in file:
                 names |= json.loads(line).keys()
-        run = read_run(self.folder, os.path.basename(self.folder), names - {"env_steps", "secs"})
+        run = self._run.metrics(names - {"env_steps", "secs"})
         return {"env_steps": run.env_steps, "hours": run.hours, **run.metrics}
 
     def evaluate(self, episodes: int = 256, **values: Any) -> Any:
@@ -204,7 +205,6 @@ class Run:
         from oni_jax.evaluation.config import RANDOM, EvaluationConfig, check_evaluate
         from oni_jax.evaluation.players import chosen_players, evaluated_task, load_player, with_scoring
         from oni_jax.evaluation.program import play
-        from oni_jax.runs.labels import labels_by
 
         known = {field.name for field in dataclasses.fields(EvaluationConfig)}
         if unknown := values.keys() - known:
@@ -221,15 +221,12 @@ class Run:
             return _whole(play(config, chosen_players(config, task, None, config.checkpoint)[0]))
         player = load_player(config, experiment, self.env_steps, task)
         played = _whole(play(config, with_scoring(player, train_dir)))
-        return played._replace(labels_by=labels_by(self.config, self.folder))
+        return played._replace(labels_by=self._run.labels_by())
 
     @functools.cached_property
     def _pretrained(self) -> Any:
-        from oni_jax.runs.pretrained import load_pretrained
-        from oni_jax.training.build import keep_compiled_code
-
         keep_compiled_code()
-        return load_pretrained(self.folder, self.config.env, self.env_steps)
+        return self._run.policy(env_steps=self.env_steps)
 
     @functools.cached_property
     def _apply(self) -> Any:
@@ -246,9 +243,7 @@ class Run:
 
     @functools.cached_property
     def _reward(self) -> Any:
-        from oni_jax.evaluation.inspection import load_reward
-
-        return load_reward(self.folder, self.env_steps)
+        return self._run.rewards(self.env_steps)
 
     def _inputs(self, observations: Any) -> dict[str, np.ndarray]:
         inputs = {}

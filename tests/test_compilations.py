@@ -17,6 +17,8 @@ from oni_jax.settings.rewards import RewardConfig
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.training import build
 from oni_jax.training.loop import Training
+from oni_jax.training.parts import USUAL, Makers
+from oni_jax.training.plan import resolve
 from oni_jax.types import ArraySpec, RewardOutput
 from tests.test_learning import small_config
 
@@ -85,10 +87,9 @@ def test_a_warm_run_compiles_nothing(reward, tmp_path, monkeypatch):
         count(training, metrics)
 
     monkeypatch.setattr(Training, "_count_update", counted)
-    if reward:
-        monkeypatch.setattr(build, "make_rewards", lambda *_: RewardSum([Term("later", reward(), 1.0)]))
+    makers = Makers(rewards=lambda *_: RewardSum([Term("later", reward(), 1.0)])) if reward else USUAL
     with ExitStack() as stack:
-        training = build.build_training(config, str(tmp_path), stack)
+        training = build.build_training(resolve(config), str(tmp_path), stack, makers=makers)
         training.train(StopRequest())
     assert len(counts) == NUM_UPDATES and counts[0] > 0
     late = {number for number in range(NUM_WARM_UP, NUM_UPDATES) if counts[number] > counts[number - 1]}

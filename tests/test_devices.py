@@ -22,7 +22,7 @@ from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.learning import LearnerConfig
 from oni_jax.settings.worlds import DevicesConfig, EnvConfig
-from oni_jax.training import build
+from oni_jax.training.plan import choose_devices
 from oni_jax.types import CaptionBatch, StepCaptions, Trajectory
 from tests import test_resume
 from tests.show.terminals import person
@@ -75,7 +75,7 @@ def take() -> None:
 
 def compare(folder: pathlib.Path, *names: str) -> None:
     """Trains on one device, and on eight. One acts: which games are answered together decides what they draw."""
-    assert [len(devices) for devices in build.choose_devices(config_of(folder, "none", DevicesConfig(8, 1)))] == [8, 1]
+    assert [len(devices) for devices in choose_devices(config_of(folder, "none", DevicesConfig(8, 1)))] == [8, 1]
     act()
     take()
     write_files(folder)
@@ -148,20 +148,20 @@ def test_captions_of_several_processes_and_of_shares():
 )
 def test_devices_that_are_not_there(devices, text):
     with pytest.raises(UserError, match=text):
-        build.choose_devices(Config(devices=devices))
+        choose_devices(Config(devices=devices))
 
 
 def test_processes_of_unequal_devices_need_a_number_of_them(monkeypatch):
     devices = [types.SimpleNamespace(process_index=index) for index in (0, 0, 1)]
     monkeypatch.setattr(jax, "devices", lambda: devices)
     with pytest.raises(UserError, match=r"--learner_devices: the processes have \[1, 2\] devices"):
-        build.choose_devices(Config())
+        choose_devices(Config())
 
 
 def test_a_batch_that_can_not_be_shared(monkeypatch):
     monkeypatch.setattr(jax, "local_device_count", lambda: 3)
     with pytest.raises(UserError, match="--batch_size 1024: 32 trajectories .* over 3 devices; give a multiple of 96"):
-        build.choose_devices(Config(learner=LearnerConfig()))
+        choose_devices(Config(learner=LearnerConfig()))
 
 
 def test_a_cpu_that_counts_as_several_devices(tmp_path):

@@ -1,5 +1,6 @@
 """Runs of several processes on this machine: one run, whatever dies; each is started as a user starts it."""
 
+import functools
 import os
 import pathlib
 import signal
@@ -23,10 +24,11 @@ from oni_jax.learner.peers.peers import SingleProcess
 from oni_jax.networks import ragged
 from oni_jax.ops.captions import NO_CAPTIONS
 from oni_jax.parallel import local
-from oni_jax.runs.experiment import read_settings
+from oni_jax.runs.run import Run
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import DevicesConfig, is_primary_process, num_processes
 from oni_jax.training import build
+from oni_jax.training.parts import Makers
 from oni_jax.types import Annotation, CaptionBatch, StepCaptions
 from oni_jax.worlds.base import WorldReport
 from tests.support.faults import free_port
@@ -75,7 +77,7 @@ def check(folder: pathlib.Path, number: int, num_updates: int) -> None:
     assert done["env_steps"] == num_updates * BATCH and done["updates"] == num_updates
     assert done["labels_held"] > 0 and done["rewarded_steps"] > 0
     assert any(name.startswith("episode/intrinsic_return/") and value > 0 for name, value in done.items() if value)
-    assert read_settings(str(folder / "run")).devices == DevicesConfig()  # they are no single process's
+    assert Run(str(folder / "run")).config.devices == DevicesConfig()  # they are no single process's
     assert done["episodes"] > 0.8 * done["env_steps"] / 9  # of all processes: an episode has nine steps
 
 
@@ -356,7 +358,7 @@ def main(path: str, *words: str) -> int:
         built.append(Learner(*args))  # type: ignore
         return built[-1]
 
-    build.Learner = build_learner  # type: ignore
+    build.run = functools.partial(build.run, makers=Makers(learner=build_learner))
     code = train.main(words)
     leaves = jax.tree_util.tree_leaves_with_path(local(built[-1].state))
     np.savez(path, **{jax.tree_util.keystr(place): np.asarray(x) for place, x in leaves})  # type: ignore

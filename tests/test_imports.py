@@ -249,6 +249,29 @@ def test_reward_names_are_compared_only_in_the_registry():
     assert readers == []
 
 
+def calls(path: pathlib.Path, function: str) -> bool:
+    nodes = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))
+    return any(function in (getattr(node.func, "id", ""), getattr(node.func, "attr", "")) for node in nodes)
+
+
+@pytest.mark.parametrize(
+    ("function", "callers"),
+    [
+        ("find_environment", {"envs/registry.py", "envs/checking.py", "rewards/registry.py", "runs/plan.py"}),
+        # A run's settings; files of --config; what the other processes of a run have.
+        ("config_from_json", {"runs/run.py", "launch/named_configs.py", "learner/peers/peers.py"}),
+    ],
+)
+def test_things_are_looked_up_in_few_files(function, callers):
+    found = {path for path in sources("oni_jax", "launch", "benchmarks") if calls(path, function)}
+    assert {str(path.relative_to(ROOT)).removeprefix("oni_jax/") for path in found} == callers
+
+
+def test_environments_know_no_rewards():
+    words = ("llm_reward", "RewardConfig", "oni_jax.rewards")
+    assert [path for path in sources("oni_jax/envs") if any(word in path.read_text() for word in words)] == []
+
+
 @pytest.mark.parametrize(
     "file, text, expected",
     [

@@ -17,6 +17,7 @@ from oni_jax.host.files import ScratchFolder
 from oni_jax.host.run_files import saved_steps
 from oni_jax.runs.checkpointing import Checkpoints
 from oni_jax.training import build
+from oni_jax.training.plan import resolve
 from tests.support.processes import RETRIEVAL, SMALL, Launched, rows, summary
 
 pytestmark = pytest.mark.slow
@@ -54,7 +55,7 @@ def test_nothing_that_was_learnt_or_paid_for_is_lost(name, tmp_path, monkeypatch
 
     with ExitStack() as stack:
         config = flags.parse(words)
-        training = build.build_training(config, str(folder), stack)
+        training = build.build_training(resolve(config), str(folder), stack)
         learner, reward, annotator = training.learner, training.learner.reward, training._annotator
         assert learner.version == training.progress.updates > 0
         saved = Checkpoints(str(folder / "checkpoints")).restore(learner.state)

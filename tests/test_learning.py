@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 
 from oni_jax.host.runtime import StopRequest
+from oni_jax.networks.policy import init_params, make_policy
 from oni_jax.settings.config import Config
 from oni_jax.settings.learning import LearnerConfig, NetworkConfig
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.settings.run import RunConfig
 from oni_jax.settings.worlds import ActorConfig, EnvConfig
 from oni_jax.training import build
+from oni_jax.training.parts import USUAL, Makers
+from oni_jax.training.plan import resolve
 from oni_jax.worlds.actors import actor_world
 
 OPTIMUM = 1.0  # of both environments
@@ -31,10 +34,10 @@ def small_config(tmp_path, root_env: str, env_steps: int, pool: str = "serial") 
     )
 
 
-def trained_return(config: Config, tmp_path) -> float:
+def trained_return(config: Config, tmp_path, makers: Makers = USUAL) -> float:
     """Mean return of the last `stats_avg` training episodes."""
     with ExitStack() as stack:
-        training = build.build_training(config, str(tmp_path), stack)
+        training = build.build_training(resolve(config), str(tmp_path), stack, makers=makers)
         training.train(StopRequest())
         return training.summary()["mean_return"]
 
@@ -97,11 +100,12 @@ def test_memory_is_learnt(tmp_path):
 
 
 @pytest.mark.slow
-def test_memory_is_not_learnt_when_the_state_is_not_reset(tmp_path, monkeypatch):
-    make_policy, init_params = build.make_policy, build.init_params
-    monkeypatch.setattr(build, "make_policy", lambda *args: NeverReset(make_policy(*args)))
-    monkeypatch.setattr(build, "init_params", lambda policy, *args: init_params(policy._policy, *args))
-    assert trained_return(small_config(tmp_path, "Memory-v0", 100_000), tmp_path) < REACHED * OPTIMUM
+def test_memory_is_not_learnt_when_the_state_is_not_reset(tmp_path):
+    makers = Makers(
+        policy=lambda *args: NeverReset(make_policy(*args)),  # type: ignore[arg-type]
+        params=lambda policy, *args: init_params(policy._policy, *args),
+    )
+    assert trained_return(small_config(tmp_path, "Memory-v0", 100_000), tmp_path, makers) < REACHED * OPTIMUM
 
 
 @pytest.mark.slow

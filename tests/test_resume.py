@@ -29,6 +29,8 @@ from oni_jax.settings.rewards import RewardConfig
 from oni_jax.settings.run import RunConfig
 from oni_jax.settings.worlds import ActorConfig, EnvConfig, GoalConfig
 from oni_jax.training import build
+from oni_jax.training.parts import Makers
+from oni_jax.training.plan import resolve
 from oni_jax.types import Annotation, Item, Query
 from tests.rewards.bk.preference_models import HORIZON, write_untrained
 from tests.rewards.built_in import BUILT_IN
@@ -192,13 +194,13 @@ class Answers:
         return cls(False, at_poll, NUM_UPDATES)
 
 
-def train(config: Config, folder: pathlib.Path, answers: Answers) -> dict[str, np.ndarray]:
+def train(config: Config, folder: pathlib.Path, answers: Answers, checkpoints=Checkpoints) -> dict[str, np.ndarray]:
     """Trains to the limit; all of the training state's arrays, and what was counted."""
+    makers = Makers(annotator=lambda *_: nullcontext(answers), checkpoints=checkpoints)
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build, "_annotation", lambda *_: nullcontext(answers))
         patch.setattr(ragged, "LENGTHS", ())  # little to compile
         folder.mkdir(exist_ok=True)
-        training = build.build_training(config, str(folder), stack)
+        training = build.build_training(resolve(config), str(folder), stack, makers=makers)
         training.train(StopRequest())
         state, progress = training.learner.state, training.progress
         counted = [progress.env_steps, progress.updates, progress.episodes, progress.rewarded_steps]
@@ -225,12 +227,11 @@ class InMemory(Checkpoints):
 def uninterrupted(folder: pathlib.Path, name: str) -> None:
     """2N updates in one process, with a checkpoint half way; of NetHack with new games there."""
     answers = Answers(name == ELLM_MODEL)
-    with pytest.MonkeyPatch.context() as patch:
-        if name == NETHACK:
-            patch.setattr(build, "Checkpoints", InMemory)
-            train(config_of(folder, name, NUM_UPDATES), folder / name, answers)
-            assert InMemory.saved and not InMemory.saved.acting
-        found = train(config_of(folder, name, 2 * NUM_UPDATES), folder / name, answers)
+    checkpoints = InMemory if name == NETHACK else Checkpoints
+    if name == NETHACK:
+        train(config_of(folder, name, NUM_UPDATES), folder / name, answers, checkpoints)
+        assert InMemory.saved and not InMemory.saved.acting
+    found = train(config_of(folder, name, 2 * NUM_UPDATES), folder / name, answers, checkpoints)
     assert name in (NETHACK, "none") or found["counted"][-1] > 0  # steps with an intrinsic reward
     np.savez(folder / f"{name}.npz", **found)  # type: ignore[arg-type]
     answers.save(folder / f"{name}.json")

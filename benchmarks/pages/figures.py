@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.studies.base import FOLDER, Study, matches
 from benchmarks.studies.results import by_cell, by_task, counted, curve
 from launch import flags
-from oni_jax.runs.curves import SUCCESS, UNLOCKED, Run, Setting
+from oni_jax.runs.curves import SUCCESS, UNLOCKED, Curves, Setting
 from oni_jax.settings.config import Config
 from oni_jax.show.report.panels import Panel, Scale
 from oni_jax.show.report.plots import draw_panels, image
@@ -58,7 +58,7 @@ def _figure(
     return image(drawn, "png")
 
 
-def _run(run: Mapping[str, Any], study: Study, points: Sequence[int], config: Config) -> Run:
+def _run(run: Mapping[str, Any], study: Study, points: Sequence[int], config: Config) -> Curves:
     own = dataclasses.replace(config, run=dataclasses.replace(config.run, seed=run["seed"]))
     x = np.asarray(points, float)  # of both, only one of which is drawn
-    return Run(run["name"], own, x, x / 3600, {study.metric: curve(run, study.metric)})
+    return Curves(run["name"], own, x, x / 3600, {study.metric: curve(run, study.metric)})

@@ -16,7 +16,7 @@ from launch.sweeps.results import METRICS, cell_label
 from launch.sweeps.state import is_finished
 from oni_jax.host.files import write_atomically
 from oni_jax.host.run_files import SUMMARY, summary
-from oni_jax.runs.curves import read_run
+from oni_jax.runs.run import Run
 from oni_jax.settings.fields import UserError
 
 NUM_POINTS = 50  # of a curve
@@ -143,7 +143,7 @@ def _case(text: str) -> tuple[str, str]:
 
 def _entry(run: GridRun, study: Study, points: Sequence[int], machine: int) -> dict[str, Any]:
     metrics = _metrics(study)
-    read = read_run(run.folder, run.name, metrics)
+    read = Run(run.folder).metrics(metrics, run.name)
     ended, end = pathlib.Path(run.folder, SUMMARY), summary(run.folder)
     entry = {
         "name": run.name,

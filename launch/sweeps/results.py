@@ -11,7 +11,8 @@ from launch.sweeps.grid import SEED, GridRun
 from launch.sweeps.state import is_finished
 from oni_jax.host.files import write_output
 from oni_jax.ops.statistics import summarise
-from oni_jax.runs.curves import COVERAGE, MIN_SEEDS, SUCCESS, UNLOCKED, last_value, read_run
+from oni_jax.runs.curves import COVERAGE, MIN_SEEDS, SUCCESS, UNLOCKED, last_value
+from oni_jax.runs.run import Run
 
 METRICS = ("mean_return", SUCCESS, UNLOCKED, COVERAGE)
 FILE = "results.json"
@@ -31,7 +32,7 @@ def results(runs: Sequence[GridRun]) -> list[dict[str, Any]]:
         own = [run for run in runs if run.cell == cell and is_finished(run)]
         if not own:
             continue
-        read = [read_run(run.folder, run.name, METRICS) for run in own]
+        read = [Run(run.folder).metrics(METRICS, run.name) for run in own]
         entry: dict[str, Any] = {
             "cell": cell,
             "runs": [run.name for run in own],

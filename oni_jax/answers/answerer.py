@@ -18,7 +18,7 @@ from oni_jax.annotation.recorded import NOTHING, Recorded
 from oni_jax.annotation.service import Question
 from oni_jax.answers.form import NO_GOAL, AnswerFile, Header, read_answers
 from oni_jax.envs.base import Language
-from oni_jax.envs.registry import find_environment, languages
+from oni_jax.envs.registry import languages
 from oni_jax.settings.annotation import JUDGE, JUDGE_SETTINGS, RECORDED, AnnotationConfig
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
@@ -79,13 +79,14 @@ def _judge(kind: str) -> Answerer:
     return Answerer(None, "", JUDGE)
 
 
-def with_chosen_answers(config: Config, asked: Sequence[tuple[AnnotationConfig, str]]) -> Config:
+def with_chosen_answers(
+    config: Config, asked: Sequence[tuple[AnnotationConfig, str]], language: Language | None
+) -> Config:
     """Returns a run's settings with an empty `--answers` replaced by who answers its questions, for its later starts.
 
     Raises:
         UserError: see `find_answerer`.
     """
-    language = find_environment(config.env).language
     found = [(settings, find_answerer(settings, language, kind).file is not None) for settings, kind in asked]
 
     def chosen(settings: AnnotationConfig) -> AnnotationConfig:

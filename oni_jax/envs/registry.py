@@ -1,25 +1,21 @@
 """Registry of environments. A new one is its file and a line of ENVIRONMENTS; a plugin registers its own."""
 
-import dataclasses
 from collections.abc import Callable, Collection
 
 import numpy as np
 
 from oni_jax.envs import babyai, catch, crafter, nethack
 from oni_jax.envs.base import STEP_FIELDS, Environment, Language, VectorEnv
-from oni_jax.envs.event_captions import EVENT, STATE, of_events, with_event_captions
-from oni_jax.envs.goals import BY_LLM, LLM, MODEL, NO_GOALS, ORACLE, TASK, Suggested, with_goals
+from oni_jax.envs.display import Display
+from oni_jax.envs.event_captions import EVENT, of_events, with_event_captions
+from oni_jax.envs.goals import BY_LLM, MODEL, NO_GOALS, Suggested, with_goals
 from oni_jax.envs.history import CAPTION, offered, past_specs, sources, with_history
 from oni_jax.host.plugins import load_plugins
-from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError, nearest
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import EVERYTHING, EnvSpec
 
-AUTO = "auto"  # `--caption`
-LABELLING = "online_"  # begins the names of the rewards that label captions
-COUNT = "count"  # name of the reward that pays for every caption: the control of those
-GOAL_REWARDED = "ellm"  # name of the reward for suggested goals
+AUTO = "auto"  # `--caption`, `--goal_suggester`
 MAX_ACTIONS = 256  # an episode's actions are stored as bytes
 ENVIRONMENTS = [nethack.ENVIRONMENT, catch.ENVIRONMENT, babyai.ENVIRONMENT, crafter.ENVIRONMENT]
 
@@ -101,53 +97,18 @@ def env_spec(config: EnvConfig, observations: Collection[str] = (EVERYTHING,)) -
     return spec._replace(observations={**shown, **past_specs(spec, observations)})
 
 
-def _check_settings(config: EnvConfig) -> None:
+def check_env(config: EnvConfig) -> None:
+    """Raises UserError: a setting is another environment's, or has no meaning beside the others."""
     own = find_environment(config).settings
     for group in {environment.settings for environment in ENVIRONMENTS} - {"", own}:
         default = getattr(EnvConfig(), group)
         for name, value in vars(getattr(config, group)).items():
             if value != getattr(default, name):
                 raise UserError(f"--{name} {value}: has no meaning in {config.root_env}; leave it out")
-
-
-def with_chosen_env(config: Config) -> Config:
-    """Returns the settings with `auto` of --caption and --goal_suggester replaced by what suits rewards and policy.
-
-    Raises:
-        UserError: an unknown environment, settings of another one, or a policy that is to see goals where there are
-            none.
-    """
-    env, goals = config.env, config.env.goals
-    _check_settings(env)
-    terms = config.terms()
-    kinds = [kind for term in terms for kind in term.reward.llm_reward_type.split(",")]
-    asking = [term.reward.llm_reward_type for term in terms if term.annotation.llm_server_addr]
-    if env.caption == AUTO:
-        is_event = find_environment(env).labels_events and all(
-            kind == COUNT or kind.startswith(LABELLING) for kind in kinds
-        )
-        env = dataclasses.replace(env, caption=EVENT if is_event else STATE)
-    if goals.goal_suggester == AUTO:
-        are_used = GOAL_REWARDED in kinds or config.network.goal_conditioned
-        of_state = TASK if env.crafter.crafter_task else LLM if GOAL_REWARDED in asking else ORACLE
-        suggester = of_state if are_used else NO_GOALS
-        goals = dataclasses.replace(goals, goal_suggester=suggester)
-    if config.network.goal_conditioned and goals.goal_suggester == NO_GOALS:
-        raise UserError(f"--goal_suggester {NO_GOALS}: --goal_conditioned shows goals to the policy; leave it out")
-    env = dataclasses.replace(env, goals=goals)
-    _check_used(env)
-    if goals.goal_suggester in BY_LLM and GOAL_REWARDED not in kinds:
-        raise UserError(
-            f"--goal_suggester {goals.goal_suggester}: nothing asks it without --llm_reward_type {GOAL_REWARDED}"
-        )
-    pays_goals = GOAL_REWARDED in kinds and goals.goal_suggester == TASK
-    if env.crafter.crafter_task and not config.reward.extrinsic_reward_coeff and not pays_goals:
-        raise UserError("--crafter_task: pays nothing with --extrinsic_reward_coeff 0; give it another")
-    return dataclasses.replace(config, env=env)
+    _check_used(config)
 
 
 def _check_used(config: EnvConfig) -> None:
-    """Raises UserError: a setting has no meaning beside the others."""
     crafter, goals = config.crafter, config.goals
     suggester = goals.goal_suggester
     uses = {  # names of settings, what they need, and whether it is there
@@ -167,6 +128,19 @@ def _check_used(config: EnvConfig) -> None:
             of = crafter if hasattr(crafter, name) else goals
             if not is_there and (value := getattr(of, name)) != getattr(type(of), name):
                 raise UserError(f"--{name} {value}: has no meaning without {needed}; leave it out")
+
+
+def offered_spec(config: EnvConfig) -> EnvSpec:
+    """Returns the spec with all that an environment offers, also what it shows on request alone."""
+    return find_environment(config).make_spec(config)
+
+
+def display_of(config: EnvConfig, suggested: Suggested | None = None) -> Display | None:
+    """Returns how an environment is shown and played by people; None: it is shown as its captions.
+
+    suggested: goals, see `find_environment`.
+    """
+    return find_environment(config, suggested).display
 
 
 def own_spec(config: EnvConfig, observations: Collection[str]) -> EnvSpec:

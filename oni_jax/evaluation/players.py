@@ -1,24 +1,23 @@
 """Players by name: a run's policy, or random actions."""
 
 import dataclasses
-import json
 import os
-from collections.abc import Mapping
 from typing import NamedTuple
 
+import numpy as np
+
 from oni_jax.envs.goals import BY_LLM, NO_GOALS, TASK, Suggested
-from oni_jax.envs.registry import env_spec, find_environment
+from oni_jax.envs.registry import check_env, env_spec
 from oni_jax.evaluation.agents import PolicyAgent, RandomAgent
 from oni_jax.evaluation.config import ALL, BEST, GREEDY, LATEST, RANDOM, SAMPLE, EvaluationConfig
 from oni_jax.evaluation.episodes import chosen_task
 from oni_jax.evaluation.goals import load_goals
 from oni_jax.evaluation.playing import Agent
 from oni_jax.evaluation.step_rewards import Scoring, load_scoring
-from oni_jax.host.run_files import CHECKPOINTS, METRICS, SETTINGS, saved_steps
-from oni_jax.runs.experiment import read_settings
-from oni_jax.runs.pretrained import load_pretrained
+from oni_jax.host.run_files import CHECKPOINTS, SETTINGS
+from oni_jax.runs.run import Run
 from oni_jax.settings.fields import UserError, with_values
-from oni_jax.settings.worlds import EnvConfig
+from oni_jax.settings.worlds import CrafterConfig, EnvConfig
 from oni_jax.types import EnvSpec
 
 
@@ -49,7 +48,7 @@ def evaluated_task(config: EvaluationConfig) -> EnvConfig:
     if config.policy == RANDOM and config.root_env and not os.path.exists(os.path.join(folder, SETTINGS)):
         env = EnvConfig()
     else:
-        env = read_settings(folder).env
+        env = Run(folder).plan.config.env
     env = dataclasses.replace(env, plugin=",".join(filter(None, (env.plugin, config.plugin))))
     env = dataclasses.replace(env, root_env=config.root_env or env.root_env)
     return chosen_task(_with_goals(config, env), env.root_env, config.max_episode_steps)
@@ -58,8 +57,7 @@ def evaluated_task(config: EvaluationConfig) -> EnvConfig:
 def _with_goals(config: EvaluationConfig, env: EnvConfig) -> EnvConfig:
     """Returns a run's environment with the task to play, and with who suggests the goals that its policy sees."""
     if config.crafter_task:
-        if find_environment(env).settings != "crafter":
-            raise UserError(f"--crafter_task {config.crafter_task}: has no meaning in {env.root_env}; leave it out")
+        check_env(EnvConfig(env.root_env, plugin=env.plugin, crafter=CrafterConfig(crafter_task=config.crafter_task)))
         suggester = env.goals.goal_suggester
         values = {"crafter_task": config.crafter_task, "goal_suggester": TASK if suggester != NO_GOALS else suggester}
         env = with_values(env, values)
@@ -73,8 +71,8 @@ def chosen_players(config: EvaluationConfig, task: EnvConfig, experiment: str | 
         UserError: as `chosen_checkpoints` and `load_player`.
     """
     if experiment is None:
-        spec, folder = env_spec(task), os.path.join(config.train_dir, config.experiment)
-        goals = load_goals(folder, task, None) if saved_steps(folder) else None  # none without a checkpoint
+        spec, run = env_spec(task), Run(os.path.join(config.train_dir, config.experiment))
+        goals = load_goals(run, task, None) if run.steps() else None  # none without a checkpoint
         return [Player("", None, RANDOM, task, spec, RandomAgent(spec.num_actions, config.seed), goals)]
     steps = chosen_checkpoints(config.train_dir, experiment, which)
     return [load_player(config, experiment, env_steps, task) for env_steps in steps]
@@ -86,15 +84,14 @@ def load_player(config: EvaluationConfig, experiment: str, env_steps: int | None
     Raises:
         UserError: there is no such run or checkpoint, or it was trained on another kind of task.
     """
-    folder = os.path.join(config.train_dir, experiment)
-    run = read_settings(folder).env
-    env = dataclasses.replace(task, nethack=run.nethack)
-    policy, params, spec, found = load_pretrained(folder, env, env_steps)
+    run = Run(os.path.join(config.train_dir, experiment))
+    env = dataclasses.replace(task, nethack=run.config.env.nethack)
+    policy, params, spec, found = run.policy(env, env_steps)
     greedy = config.policy == GREEDY
-    if run.goals.goal_suggester in BY_LLM:
-        goals = load_goals(folder, env, found)
+    if run.config.env.goals.goal_suggester in BY_LLM:
+        goals = load_goals(run, env, found)
     else:  # of the run that it is compared with
-        goals = load_goals(os.path.join(config.train_dir, config.experiment), env, None)
+        goals = load_goals(Run(os.path.join(config.train_dir, config.experiment)), env, None)
     agent = PolicyAgent(policy, spec, params, config.seed, greedy)
     return Player(experiment, found, GREEDY if greedy else SAMPLE, env, spec, agent, goals)
 
@@ -103,8 +100,8 @@ def with_scoring(player: Player, train_dir: str) -> Player:
     """Returns a player with the rewards that it was trained with."""
     if not player.experiment:
         return player
-    scoring = load_scoring(os.path.join(train_dir, player.experiment), player.env, player.env_steps)
-    return player._replace(scoring=scoring)
+    run = Run(os.path.join(train_dir, player.experiment))
+    return player._replace(scoring=load_scoring(run, player.env, player.env_steps))
 
 
 def chosen_checkpoints(train_dir: str, experiment: str, which: str) -> list[int | None]:
@@ -114,18 +111,19 @@ def chosen_checkpoints(train_dir: str, experiment: str, which: str) -> list[int 
         UserError: there is none, or no return is recorded to find the best.
     """
     folder = os.path.join(train_dir, experiment)
-    read_settings(folder)  # reports a wrong name
+    run = Run(folder)
+    _ = run.config  # reports a wrong name
     if which == LATEST:
         return [None]
-    steps = saved_steps(folder)
+    steps = run.steps()
     if not steps:
         raise UserError(f"{os.path.join(folder, CHECKPOINTS)}: holds no checkpoint")
     if which == ALL:
         return [*steps]
     if which != BEST:
         return [int(which)]
-    returns = recorded_returns(os.path.join(folder, METRICS))
-    until = {step: [mean for at, mean in returns.items() if at <= step] for step in steps}
+    returns = _recorded_returns(run)
+    until = {step: [mean for at, mean in returns if at <= step] for step in steps}
     known = {step: means[-1] for step, means in until.items() if means}
     if not known:
         raise UserError(
@@ -135,22 +133,11 @@ def chosen_checkpoints(train_dir: str, experiment: str, which: str) -> list[int 
     return [max(known, key=lambda step: (known[step], step))]
 
 
-def recorded_returns(path: str) -> Mapping[int, float]:
-    """Returns {env_steps: mean_return} of a run's metrics, ascending; a resumed run's rows replace earlier ones."""
-    returns: dict[int, float] = {}
+def _recorded_returns(run: Run) -> list[tuple[float, float]]:
+    """Returns (env_steps, mean_return) of a run's metrics, ascending."""
     try:
-        with open(path, "rb") as file:
-            lines = file.read().splitlines()
-    except OSError:
-        return {}
-    for line in lines:
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue  # the last one may be half written
-        step, mean = row["step"], row.get("mean_return")
-        if step <= next(reversed(returns), -1):
-            returns = {earlier: value for earlier, value in returns.items() if earlier < step}
-        if mean is not None:
-            returns[step] = mean
-    return returns
+        found = run.metrics(())
+    except UserError:  # no rows yet
+        return []
+    pairs = zip(found.env_steps.tolist(), found.metrics.get("mean_return", np.zeros(0)).tolist())
+    return [(step, mean) for step, mean in pairs if np.isfinite(mean)]

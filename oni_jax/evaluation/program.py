@@ -17,8 +17,7 @@ from oni_jax.evaluation.report import difference_lines, lines
 from oni_jax.evaluation.results import Evaluation
 from oni_jax.host.files import write_output
 from oni_jax.host.runtime import StopRequest
-from oni_jax.runs.experiment import read_settings
-from oni_jax.runs.labels import labels_by
+from oni_jax.runs.run import Run
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import ActorConfig
 from oni_jax.worlds.actors.pool import num_workers
@@ -77,8 +76,8 @@ def _evaluations(config: EvaluationConfig, players: Iterable[Player], stop: Stop
             return
         evaluation = play(config, player, stop)
         if player.experiment:
-            folder = os.path.join(config.train_dir, player.experiment)
-            evaluation = evaluation._replace(labels_by=labels_by(read_settings(folder), folder))
+            run = Run(os.path.join(config.train_dir, player.experiment))
+            evaluation = evaluation._replace(labels_by=run.labels_by())
         if evaluation.episodes:
             _print(lines(evaluation, _width()))
         yield evaluation

@@ -9,7 +9,7 @@ import numpy as np
 from oni_jax.envs.display import Terminal, WatchedEnv
 from oni_jax.envs.goals import Suggested
 from oni_jax.envs.history import with_history
-from oni_jax.envs.registry import env_spec, find_environment, make_vector_env, own_spec
+from oni_jax.envs.registry import display_of, env_spec, make_vector_env, own_spec
 from oni_jax.evaluation.episodes import NUM_SLOTS, Episode, evaluation_seed
 from oni_jax.evaluation.intrinsic import NewestSteps, Scorer
 from oni_jax.evaluation.playing import Envs, RecordedAgent, Step, play
@@ -72,7 +72,7 @@ def watched_episode(
     Raises OSError: see `Display`.
     """
     number, slot = divmod(index, NUM_SLOTS)
-    display = find_environment(env, suggested).display
+    display = display_of(env, suggested)
     if display is None:
         return None
     watched = display.watch(env, own_spec(env, observations), evaluation_seed(seed), slot, number, ttyrec)

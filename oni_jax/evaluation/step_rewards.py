@@ -1,6 +1,5 @@
 """Scores a run's rewards for steps outside training: what training pays for the same steps, without learning."""
 
-import os
 import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -11,12 +10,12 @@ import numpy as np
 from oni_jax.envs.base import record_dtype
 from oni_jax.envs.goals import BY_LLM
 from oni_jax.envs.registry import env_spec
-from oni_jax.evaluation.inspection import NoRewardError, RunReward, load_reward
 from oni_jax.evaluation.intrinsic import Scorer, Steps
 from oni_jax.ops.records import as_bytes
 from oni_jax.rewards.registry import observations_read, reward_labels
 from oni_jax.rewards.terms import Features, RewardSum
-from oni_jax.runs.experiment import read_settings
+from oni_jax.runs.rewards import NoRewardError, RunRewards
+from oni_jax.runs.run import Run
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import GOAL_REWARD, Array, EnvSpec, PyTree, Trajectory
@@ -55,7 +54,7 @@ class StepScorer(Scorer):
         name: of the run.
     """
 
-    def __init__(self, run: RunReward, chosen: Sequence[int], spec: EnvSpec, name: str = ""):
+    def __init__(self, run: RunRewards, chosen: Sequence[int], spec: EnvSpec, name: str = ""):
         rewards = run.rewards
         states = [rewards.states(run.state)[i] for i in chosen]
         self._rewards = RewardSum([rewards.terms[i] for i in chosen])
@@ -92,39 +91,39 @@ class StepScorer(Scorer):
         return np.asarray(self._score(self._state, payload, self._rewards.prepare(captions)))
 
 
-def load_scoring(folder: str, env: EnvConfig, env_steps: int | None) -> Scoring:
+def load_scoring(run: Run, env: EnvConfig, env_steps: int | None) -> Scoring:
     """Loads the rewards that a run's policy was trained with; as `read_scoring`, but says why they can't be read."""
     try:
-        return read_scoring(folder, env, env_steps)
+        return read_scoring(run, env, env_steps)
     except UserError as error:
-        return _unknown(folder, str(error))
+        return _unknown(run, str(error))
 
 
-def read_scoring(folder: str, env: EnvConfig, env_steps: int | None) -> Scoring:
+def read_scoring(run: Run, env: EnvConfig, env_steps: int | None) -> Scoring:
     """Reads the rewards of a run's checkpoint, with the labels so far, to score steps in an environment.
 
     Raises:
         UserError: the rewards can't be read, or the environment does not show what they read.
     """
     try:
-        run = load_reward(folder, env_steps)
+        known = run.rewards(env_steps)
     except NoRewardError:
         return Scoring()
-    spec = env_spec(env, observations_read(run.config))
-    if (captions := run.config.env.caption) != env.caption:
-        return _unknown(folder, f"it values captions of --caption {captions}, and these are {env.caption}")
-    reasons = [_why_unknown(run, i, env) for i in range(len(run.rewards.terms))]
+    spec = env_spec(env, observations_read(known.config))
+    if (captions := known.config.env.caption) != env.caption:
+        return _unknown(run, f"it values captions of --caption {captions}, and these are {env.caption}")
+    reasons = [_why_unknown(known, i, env) for i in range(len(known.rewards.terms))]
     chosen = [i for i, reason in enumerate(reasons) if not reason]
-    not_reported = {label: reason for label, reason in zip(run.rewards.labels, reasons) if reason}
-    return Scoring(StepScorer(run, chosen, spec, os.path.basename(folder)) if chosen else None, not_reported)
+    not_reported = {label: reason for label, reason in zip(known.rewards.labels, reasons) if reason}
+    return Scoring(StepScorer(known, chosen, spec, run.name) if chosen else None, not_reported)
 
 
-def _unknown(folder: str, reason: str) -> Scoring:
-    names = [own.reward.llm_reward_type for own in read_settings(folder).terms()]
+def _unknown(run: Run, reason: str) -> Scoring:
+    names = [own.reward.llm_reward_type for own in run.config.terms()]
     return Scoring(None, dict.fromkeys(reward_labels(names), reason))
 
 
-def _why_unknown(run: RunReward, index: int, env: EnvConfig) -> str:
+def _why_unknown(run: RunRewards, index: int, env: EnvConfig) -> str:
     """Returns why one of a run's rewards can't be computed in an environment; "": it can."""
     term, learnt, played = run.rewards.terms[index], run.config.env.goals.goal_suggester, env.goals.goal_suggester
     if GOAL_REWARD in term.reward.final_observations and learnt in BY_LLM and learnt != played:

@@ -1,8 +1,11 @@
 """The folder of what is made once and used by later programs: compiled code, Crafter's maps."""
 
 import functools
+import hashlib
 import os
+import platform
 import tempfile
+from contextlib import suppress
 
 from oni_jax.settings.fields import UserError
 
@@ -38,3 +41,23 @@ def _is_writable(folder: str) -> bool:
     except OSError:
         return False
     return True
+
+
+def keep_compiled_code() -> None:
+    """Turns on JAX's persistent compilation cache; $JAX_COMPILATION_CACHE_DIR names another folder for it."""
+    import jax  # which takes seconds
+
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        with suppress(UserError):  # without
+            folder = os.path.join(cache_folder(), f"compiled-{_processor_digest()}")
+            jax.config.update("jax_compilation_cache_dir", folder)
+
+
+def _processor_digest() -> str:
+    """Returns a hash of the processor's features: in a common home folder, code is compiled for each kind apart."""
+    try:
+        with open("/proc/cpuinfo") as file:
+            features = next(line for line in file if line.startswith(("flags", "Features")))
+    except (OSError, StopIteration):
+        features = platform.platform()
+    return hashlib.sha256(features.encode()).hexdigest()[:8]

@@ -15,7 +15,7 @@ import numpy as np
 
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.answers.answerer import answered_by, open_questions
-from oni_jax.envs.registry import env_spec, find_environment
+from oni_jax.envs.registry import env_spec
 from oni_jax.host.files import other_settings, write_atomically
 from oni_jax.host.runtime import StopRequest
 from oni_jax.offline.bk_config import AnnotateSegments, CompareConfig
@@ -24,6 +24,8 @@ from oni_jax.offline.play import random_episodes
 from oni_jax.offline.preference_file import PreferenceFile
 from oni_jax.offline.segment_episodes import Segment, SegmentSampler, read_episodes, write_episodes
 from oni_jax.rewards.bk.segment_captions import action_name, segment_caption
+from oni_jax.runs.plan import Plan
+from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
 from oni_jax.types import Item
 
@@ -40,7 +42,7 @@ def annotate_segments(config: AnnotateSegments, stop: StopRequest) -> int:
     """
     own = config.compare
     env_spec(config.env)
-    language = find_environment(config.env).language
+    language = Plan(Config(config.env)).language
     prompt = load_prompt(config.annotation, language, "segments")
     settings = dataclasses.asdict(own) | {
         "prompt": prompt.digest,

@@ -23,13 +23,15 @@ from oni_jax.annotation.failures import RequestError
 from oni_jax.annotation.prompts import Prompt, Turn, load_prompt
 from oni_jax.annotation.service import Question
 from oni_jax.answers.answerer import answered_by, open_questions
-from oni_jax.envs.registry import env_spec, find_environment
+from oni_jax.envs.registry import env_spec
 from oni_jax.host.files import other_settings, write_atomically
 from oni_jax.host.runtime import StopRequest
 from oni_jax.offline.bk_config import WriteGoals, WritePotential
 from oni_jax.offline.play import random_episodes
 from oni_jax.offline.segment_episodes import Segment, SegmentSampler, read_episodes
+from oni_jax.runs.plan import Plan
 from oni_jax.settings.annotation import AnnotationConfig
+from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
 from oni_jax.types import Item
 
@@ -71,7 +73,7 @@ def converse(config: WritePotential | WriteGoals, kind: str, result: str, make: 
     """
     own = config.write
     env_spec(config.env)
-    language = find_environment(config.env).language
+    language = Plan(Config(config.env)).language
     prompt = load_prompt(config.annotation, language, kind)
     settings = _settings(config, prompt, answered_by(config.annotation, language, kind))
     answers = _open_folder(own.reward_dir, settings, result)

@@ -10,13 +10,14 @@ from oni_jax.annotation.queries.suggestions import Suggestions
 from oni_jax.answers.answerer import find_answerer
 from oni_jax.answers.form import NO_GOAL
 from oni_jax.envs.goals import MODEL
-from oni_jax.envs.registry import GOAL_REWARDED, env_spec, find_environment, with_chosen_env
+from oni_jax.envs.registry import env_spec
 from oni_jax.host.plugins import load_plugins
 from oni_jax.offline.goal_config import TrainGoals
 from oni_jax.rewards.ellm.goal_rewards import save_goal_model
-from oni_jax.rewards.registry import make_rewards
+from oni_jax.rewards.registry import GOAL_REWARDED, make_rewards
 from oni_jax.rewards.terms import RewardSum
 from oni_jax.rewards.trained import holds_trained
+from oni_jax.runs.plan import Plan, with_chosen_env
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
@@ -41,7 +42,7 @@ def train_goals(config: TrainGoals) -> Learnt:
     if holds_trained(config.out):
         raise UserError(f"--out {config.out}: holds a model already; name another folder, or remove it")
     run = run_of(config)
-    file = find_answerer(run.annotation, find_environment(run.env).language, Suggestions.name).file
+    file = find_answerer(run.annotation, Plan(run).language, Suggestions.name).file
     assert file
     answers = [*file.under(NO_GOAL).items()]
     order = np.random.default_rng(config.seed).permutation(len(answers))  # the newest that are held out check it

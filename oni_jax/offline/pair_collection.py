@@ -18,7 +18,7 @@ from oni_jax.networks.registry import policy_observations
 from oni_jax.offline.dataset import create_dataset
 from oni_jax.offline.pair_config import CollectionConfig, CollectPairs
 from oni_jax.offline.play import SharedDraws, checkpoint_agent
-from oni_jax.runs.experiment import read_settings
+from oni_jax.runs.run import Run
 from oni_jax.settings.fields import UserError
 
 SUBEPISODE_STEPS, GAME_STEPS = 10, 500  # default number of steps, at least, per sub-episode and per game
@@ -74,11 +74,11 @@ def _build(config: CollectPairs) -> tuple[NetHackVectorEnv, Agent]:
     collection, env_config = config.collection, config.env
     rng = np.random.default_rng(collection.seed)
     folder = os.path.join(collection.train_dir, collection.experiment)
-    run = read_settings(folder) if collection.policy == "checkpoint" else None
+    run = Run(folder) if collection.policy == "checkpoint" else None
     if run:
-        env_config = dataclasses.replace(env_config, nethack=run.env.nethack)
+        env_config = dataclasses.replace(env_config, nethack=run.config.env.nethack)
     try:
-        reads = policy_observations(run.network) if run else ()
+        reads = policy_observations(run.config.network) if run else ()
         env = make_vector_env(env_config, collection.num_envs, collection.seed, 0, reads)
     except OSError as error:
         folder = tempfile.gettempdir()
@@ -87,7 +87,7 @@ def _build(config: CollectPairs) -> tuple[NetHackVectorEnv, Agent]:
         if not isinstance(env, NetHackVectorEnv):
             raise UserError(f"--root_env {env_config.root_env}: pairs are collected from NetHack tasks only; name one")
         if run:
-            return env, checkpoint_agent(folder, env_config, collection.seed)
+            return env, checkpoint_agent(run, env_config, collection.seed)
         if collection.policy == "random":
             return env, SharedDraws(env.spec.num_actions, rng)
         return env, ScriptedPlayer(env, rng)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oni_jax.envs.registry import env_spec, find_environment, make_vector_env
+from oni_jax.envs.registry import env_spec, make_vector_env, offered_spec
 from oni_jax.evaluation import playing
 from oni_jax.evaluation.agents import PolicyAgent
 from oni_jax.evaluation.config import RANDOM
@@ -20,7 +20,7 @@ from oni_jax.host.runtime import StopRequest
 from oni_jax.offline.segment_config import CollectSegments, SegmentsConfig, as_evaluation
 from oni_jax.offline.segment_episodes import Segment, write_episodes
 from oni_jax.rewards.bk.windows import Windows
-from oni_jax.runs.pretrained import load_pretrained
+from oni_jax.runs.run import Run
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
 
@@ -35,9 +35,9 @@ class SharedDraws(Agent):
         return self._rng.integers(self._num_actions, size=len(steps), dtype=np.int32)
 
 
-def checkpoint_agent(folder: str, env: EnvConfig, seed: int) -> Agent:
+def checkpoint_agent(run: Run, env: EnvConfig, seed: int) -> Agent:
     """Makes the policy of a run's newest checkpoint, which samples actions. Raises UserError: see `load_pretrained`."""
-    policy, params, spec, env_steps = load_pretrained(folder, env)
+    policy, params, spec, env_steps = run.policy(env)
     print(f"the policy after {env_steps:,} environment steps plays", flush=True)
     return PolicyAgent(policy, spec, params, seed, greedy=False)
 
@@ -78,7 +78,7 @@ def collect_segments(config: CollectSegments, stop: StopRequest) -> int:
 def play(player: Player, config: SegmentsConfig, number: int, stop: StopRequest) -> Iterator[Segment]:
     """Yields episodes of a player, in the order of their indices; `number`: of the player, which has its own seeds."""
     num_envs = min(config.num_envs, config.episodes)
-    names = tuple(find_environment(player.env).make_spec(player.env).observations)
+    names = tuple(offered_spec(player.env).observations)
     seed = int(np.random.SeedSequence([config.seed, number]).generate_state(1)[0])
     shown = tuple(dict.fromkeys((*names, *player.spec.observations)))  # the policy may read captions
     make_env = functools.partial(make_vector_env, player.env, seed=seed, observations=shown, suggested=player.suggested)

@@ -1,7 +1,6 @@
 """Import of published networks: a policy as a run to resume, a ranking model or a Preference Transformer."""
 
 import dataclasses
-import functools
 import os
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -12,10 +11,10 @@ import jax.numpy as jnp
 from oni_jax.envs.registry import env_spec
 from oni_jax.host.run_files import CHECKPOINTS, saved_steps
 from oni_jax.learner.loop import initial_key
-from oni_jax.learner.update import TrainState, make_optimizer
+from oni_jax.learner.update import make_optimizer
 from oni_jax.networks.glyphs import make_ranking_network
-from oni_jax.networks.policy import init_params, make_policy
-from oni_jax.networks.registry import policy_observations, torchbeast_observations
+from oni_jax.networks.policy import make_policy
+from oni_jax.networks.registry import torchbeast_observations
 from oni_jax.published.published import import_params
 from oni_jax.published.shapes import encoder_settings, policy_settings
 from oni_jax.published.state_dict import StateDict
@@ -27,15 +26,18 @@ from oni_jax.rewards.bk.preference_model import (
     save_preference_model,
 )
 from oni_jax.rewards.oni.reward_model import RewardModel, save_reward_model
-from oni_jax.rewards.registry import make_rewards, observations_read
+from oni_jax.rewards.registry import make_rewards
 from oni_jax.rewards.trained import holds_trained
 from oni_jax.runs.checkpointing import Checkpoints, Saved, check_shapes
 from oni_jax.runs.experiment import experiment_folder, open_experiment, write_settings
+from oni_jax.runs.kept import keep_files
+from oni_jax.runs.plan import Plan
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError, with_values
 from oni_jax.settings.learning import NetworkConfig
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.training.loop import Progress
+from oni_jax.training.parts import fresh_state
 from oni_jax.types import ModelState, PyTree
 
 
@@ -77,6 +79,7 @@ def import_run(config: Config, policy: StateDict | None, classifier: StateDict |
         if not os.path.isdir(os.path.join(path, "0")):
             raise UserError(f"{path} can't be written; choose another --train_dir")
         write_settings(config, folder)
+        keep_files(Plan(config), folder)
     return config
 
 
@@ -132,24 +135,19 @@ def import_preferences(folder: str, transformer: StateDict, env: EnvConfig, hori
 
 def _fresh_run(config: Config, params: PyTree | None, classifier: StateDict | None) -> Saved:
     """Returns the checkpoint of 0 steps."""
-    spec = env_spec(config.env, observations_read(config))
+    plan = Plan(config)
     network = dataclasses.replace(config.network, precision="float32")  # weights are; `auto` is chosen when it trains
-    policy = make_policy(network, env_spec(config.env, policy_observations(config.network)))
-    key = initial_key(config.run.seed)
-    if params is None:
-        params = init_params(policy, spec, key)
-    wanted = jax.eval_shape(functools.partial(init_params, policy, spec), key)
-    _check_fits("the policy", params, wanted, "; choose the --root_env that it was trained on")
-    rewards = make_rewards(config, spec)
-    reward_state = rewards.init(jax.random.fold_in(key, 1))
+    policy, rewards = make_policy(network, plan.policy_spec), make_rewards(config, plan.world_spec)
+    state = fresh_state(config.run.seed, policy, plan.world_spec, rewards, make_optimizer(config.learner))
+    if params is not None:
+        _check_fits("the policy", params, state.params, "; choose the --root_env that it was trained on")
+        state = state._replace(params=params)
     if classifier:
-        if not isinstance(reward_state, ModelState):
+        if not isinstance(state.reward_state, ModelState):
             raise UserError("--reward holds a message classifier, which --llm_reward_type online_cls_reward_model uses")
         imported = import_params(classifier.weights)
-        _check_fits("the classifier", imported, reward_state.params)
-        reward_state = reward_state._replace(params=imported)
-    opt_state = make_optimizer(config.learner).init(params)
-    state = TrainState(params, opt_state, reward_state, key)
+        _check_fits("the classifier", imported, state.reward_state.params)
+        state = state._replace(reward_state=state.reward_state._replace(params=imported))
     return Saved(state, rewards.save(), dataclasses.asdict(Progress()))
 
 

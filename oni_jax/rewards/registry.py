@@ -11,8 +11,9 @@ from oni_jax.annotation.prompts import Prompt, goal_text, load_prompt
 from oni_jax.annotation.queries.captions import AboutCaption
 from oni_jax.annotation.queries.registry import QUERIES, register_query
 from oni_jax.annotation.queries.suggestions import StrictSuggestions, Suggestions
+from oni_jax.envs.base import Environment
 from oni_jax.envs.goals import BY_LLM, MODEL
-from oni_jax.envs.registry import GOAL_REWARDED, find_environment
+from oni_jax.envs.registry import find_environment
 from oni_jax.host.plugins import load_plugins
 from oni_jax.host.run_files import trained_at
 from oni_jax.networks.registry import policy_observations, torchbeast_observations
@@ -38,13 +39,18 @@ class RewardContext(NamedTuple):
     replicas: "Replicas | None" = None  # devices of a reward model's gradient steps; None: all there are
     frozen: bool = False  # keeps running statistics as they are, for inspection
 
+    @property
+    def environment(self) -> Environment:
+        """The environment that it rewards."""
+        return find_environment(self.config.env)
+
     def prompt(self) -> Prompt:
         """Returns the prompt of the reward's queries. Raises UserError: it can't be read."""
-        return load_prompt(self.config.annotation, find_environment(self.config.env).language, _query(self.config))
+        return load_prompt(self.config.annotation, self.environment.language, _query(self.config))
 
     def goal(self) -> str:
         """Returns the goal's sentences from the prompt. Raises UserError: the prompt has none."""
-        return goal_text(self.config.annotation, find_environment(self.config.env).language)
+        return goal_text(self.config.annotation, self.environment.language)
 
 
 class RewardType(NamedTuple):
@@ -56,6 +62,8 @@ class RewardType(NamedTuple):
     learns_answers: Callable[[Config], bool] = lambda config: False  # by a model that knows how sure it is of others
     threshold: float | None = None  # the default of eps_threshold_quantile; None: it has none
     soft: bool = False  # supports llm_reward_value=probability
+    of_events: bool = False  # pays for what actions did, where the environment labels that; see `--caption`
+    pays_goals: bool = False  # reads the goals that `--goal_suggester` suggests
     needs: str = ""  # the setting that names its file or folder
     may_need: tuple[str, ...] = ()  # others
     own_settings: tuple[str, ...] = ()  # how the names begin of settings that only types with such a beginning read
@@ -108,6 +116,7 @@ def _needs_folder(name: str, program: str) -> Callable[[Config], None]:
     return check
 
 
+GOAL_REWARDED = "ellm"
 _OF_CAPTIONS = ("beta_count_exponent", "intrinsic_reward_at")
 _OF_POTENTIALS = ("potential_horizon", "potential_warmup_steps", "potential_shaping")
 REWARD_TYPES: dict[str, RewardType] = {
@@ -118,6 +127,7 @@ REWARD_TYPES: dict[str, RewardType] = {
         query="classification",
         learns_answers=lambda config: config.reward.unanswered == "model",
         soft=True,
+        of_events=True,
         own_settings=_OF_CAPTIONS,
     ),
     "online_cls_reward_model": RewardType(
@@ -126,6 +136,7 @@ REWARD_TYPES: dict[str, RewardType] = {
         query="classification",
         learns_answers=lambda config: True,
         soft=True,
+        of_events=True,
         own_settings=_OF_CAPTIONS,
     ),
     "online_motif": RewardType(
@@ -133,6 +144,7 @@ REWARD_TYPES: dict[str, RewardType] = {
         about="an LLM says which of two captions is better; a model learns a reward from it while the policy learns",
         query="ranking",
         threshold=-0.5,
+        of_events=True,
         own_settings=_OF_CAPTIONS,
         observations=lambda config: _other_observations(config.network),
     ),
@@ -156,6 +168,7 @@ REWARD_TYPES: dict[str, RewardType] = {
     "count": RewardType(
         _in("baselines.count", "make"),
         about="every caption, by how often it was seen in the episode alone: what labels have to beat; no LLM",
+        of_events=True,
         own_settings=_OF_CAPTIONS,
     ),
     "rnd": RewardType(
@@ -180,6 +193,7 @@ REWARD_TYPES: dict[str, RewardType] = {
         asks=lambda config: config.env.goals.goal_suggester in BY_LLM and not config.reward.reward_dir,
         learns_answers=lambda config: config.env.goals.goal_suggester == MODEL and not config.reward.reward_dir,
         may_need=("word_vectors", "reward_dir"),
+        pays_goals=True,
         own_settings=("potential_embedding",),
         observations=lambda config: [GOAL_REWARD],
         check=_in("embeddings.settings", "check_suggestions"),

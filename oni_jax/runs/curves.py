@@ -14,8 +14,7 @@ from oni_jax.host.run_files import METRICS
 from oni_jax.ops import episode_sums
 from oni_jax.ops.statistics import interquartile_mean, stratified_bootstrap
 from oni_jax.rewards.registry import reward_labels
-from oni_jax.runs.experiment import read_settings
-from oni_jax.runs.labels import labels_by
+from oni_jax.runs.run import Run
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
@@ -47,7 +46,7 @@ LOCAL = (
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Run:
+class Curves:
     """R rows of a run, without those that a later start repeated."""
 
     name: str
@@ -62,7 +61,7 @@ class Setting(NamedTuple):
     """Runs that differ only in their seeds and machines."""
 
     label: str
-    runs: tuple[Run, ...]
+    runs: tuple[Curves, ...]
 
 
 class Curve(NamedTuple):
@@ -73,14 +72,13 @@ class Curve(NamedTuple):
     interval: tuple[np.ndarray, np.ndarray] | None  # [K], [K]: of 95 %, by the bootstrap; None below MIN_SEEDS
 
 
-def read_run(folder: str, name: str, metrics: Collection[str]) -> Run:
-    """Reads these metrics of the run in an experiment's folder; it may be going on.
+def read_curves(run: Run, metrics: Collection[str], label: str) -> Curves:
+    """Reads these metrics of a run, which is named by the label.
 
     Raises:
         UserError: there is no run, it has no rows yet, or a file is damaged.
     """
-    config = read_settings(folder)
-    path = os.path.join(folder, METRICS)
+    config, path = run.config, os.path.join(run.folder, METRICS)
     wanted = {"mean_return", EPISODES, EPISODE_SUCCESS, *metrics}
     wanted |= {name for metric in metrics for name in names_by_reward(metric, labels_of(config))}
     names = ("env_steps", "secs", *sorted(wanted))
@@ -99,7 +97,7 @@ def read_run(folder: str, name: str, metrics: Collection[str]) -> Run:
     task = TASKS.get(config.env.root_env)
     if task and task.goal and "mean_return" in found:  # the goal pays once an episode, and nothing else pays
         found[SUCCESS] = found["mean_return"] / GOAL_REWARD
-    return Run(name, config, env_steps, hours, found, labels_by(config, folder))
+    return Curves(label, config, env_steps, hours, found, run.labels_by())
 
 
 def names_by_reward(metric: str, labels: Sequence[str]) -> dict[str, str]:
@@ -150,9 +148,9 @@ def _without_repeats(rows: Iterable[np.ndarray]) -> list[np.ndarray]:
     return kept
 
 
-def group_runs(runs: Sequence[Run]) -> list[Setting]:
+def group_runs(runs: Sequence[Curves]) -> list[Setting]:
     """Groups runs whose settings are the same, except those of machines and of section `run`."""
-    groups: dict[Config, list[Run]] = {}
+    groups: dict[Config, list[Curves]] = {}
     for run in runs:
         groups.setdefault(_comparable(run.config), []).append(run)
     labels = [_label([run.name for run in group]) for group in groups.values()]
@@ -184,7 +182,7 @@ def _label(names: Sequence[str]) -> str:
     return common.removesuffix("seed").rstrip(SEPARATORS) or names[0]
 
 
-def series(run: Run, metric: str, x: str) -> tuple[np.ndarray, np.ndarray]:
+def series(run: Curves, metric: str, x: str) -> tuple[np.ndarray, np.ndarray]:
     """Returns (x [K], values [K]) where the run has the metric. `x`: env_steps or hours.
 
     A mean of episodes begins where it is one of as many as it is said to be, if the run has had so many.
@@ -206,7 +204,7 @@ def smoothed(values: np.ndarray) -> np.ndarray:
     return np.convolve(values, window, "same") / np.convolve(np.ones_like(values), window, "same")
 
 
-def mean_curve(runs: Sequence[Run], metric: str, x: str) -> Curve | None:
+def mean_curve(runs: Sequence[Curves], metric: str, x: str) -> Curve | None:
     """Returns the interquartile mean of runs, each interpolated linearly between its rows.
 
     None: their ranges do not overlap.
@@ -227,7 +225,7 @@ def mean_curve(runs: Sequence[Run], metric: str, x: str) -> Curve | None:
     return Curve(grid, mean, stratified_bootstrap([values], interquartile_mean, NUM_RESAMPLES))
 
 
-def last_value(run: Run, metric: str) -> float | None:
+def last_value(run: Curves, metric: str) -> float | None:
     """Returns the newest value of a metric; None when the run has none."""
     values = run.metrics.get(metric, np.zeros(0))
     there = values[np.isfinite(values)]

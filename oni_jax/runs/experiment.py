@@ -6,16 +6,16 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from oni_jax.envs.registry import env_spec, with_chosen_env
+from oni_jax.envs.registry import env_spec
 from oni_jax.host.files import write_atomically
 from oni_jax.host.lock_files import STALE_SECS, lock_file, lock_holder
 from oni_jax.host.run_files import LOCK, SETTINGS
+from oni_jax.runs.plan import with_chosen_env
+from oni_jax.runs.run import Run
 from oni_jax.settings.config import (
     Config,
     changed,
     check_resume,
-    check_values,
-    config_from_json,
     config_to_json,
     of_all_processes,
 )
@@ -76,21 +76,6 @@ def write_settings(config: Config, folder: str) -> None:
         raise UserError(f"--train_dir: {path} can't be written ({error.strerror}); choose another") from None
 
 
-def read_settings(folder: str) -> Config:
-    """Reads the settings of the run in a folder. Raises UserError when it holds none."""
-    path = _settings_path(folder)
-    try:
-        with open(path, "rb") as file:
-            config = config_from_json(file.read())
-        check_values(config)  # the file may be a stranger's
-        return config
-    except OSError as error:
-        hint = "name a training run, which python -m launch.ls lists"
-        raise UserError(f"{path} can't be read ({error.strerror}); {hint}") from None
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
-
-
 def check_unchanged(config: Config) -> list[str]:
     """Checks the fixed settings against those of the run in its folder, if there is one. Returns all differences.
 
@@ -102,7 +87,7 @@ def check_unchanged(config: Config) -> list[str]:
         return []
     try:
         # A run from before there was a choice has none, and one that is built by hand may have none yet
-        old, config = map(with_chosen_env, (read_settings(folder), config))
+        old, config = map(with_chosen_env, (Run(folder).config, config))
     except UserError as error:
         raise UserError(f"{error}; move it away, or choose another --experiment") from None
     check_resume(old, config)

@@ -1,15 +1,16 @@
-"""The makers of a run's labels: LLMs, or the rule-based judge."""
+"""A run's labels in its store, and their makers: LLMs, or the rule-based judge."""
 
 import os
 
 from oni_jax.annotation.judge_answers import describe_judge
 from oni_jax.annotation.label_store import LabelStore
-from oni_jax.annotation.prompts import load_prompt
+from oni_jax.annotation.queries.registry import QUERIES
+from oni_jax.annotation.stored import stored_answers
 from oni_jax.answers.answerer import models_of
-from oni_jax.envs.registry import find_environment
-from oni_jax.rewards.registry import questions
+from oni_jax.runs.plan import Plan
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
+from oni_jax.types import Annotation
 
 
 def store_path(config: Config, folder: str) -> str:
@@ -17,15 +18,35 @@ def store_path(config: Config, folder: str) -> str:
     return config.annotation.label_store or os.path.join(folder, "labels.sqlite")
 
 
-def asked(config: Config, short: bool = False) -> dict[str, str]:
+def read_annotations(plan: Plan, folder: str) -> list[Annotation]:
+    """Reads the annotations by a run's models and prompts from its label store. Raises UserError: it can't be read."""
+    path = store_path(plan.config, folder)
+    if not plan.questions or not (plan.config.annotation.label_store or os.path.exists(path)):
+        return []
+    if not os.path.exists(path):
+        raise UserError(f"label store {path}: no such file; start in the folder in which the run was started")
+    store, found = LabelStore(path), list[Annotation]()
+    try:
+        for number, (own, kind) in enumerate(plan.questions):
+            models = models_of(own, plan.language, kind)
+            held = stored_answers(store, QUERIES[kind], models, plan.prompt(own, kind).digest)
+            found += [row._replace(question=number) for row in held]
+    except OSError as error:
+        raise UserError(str(error)) from None
+    finally:
+        store.close()
+    return found
+
+
+def asked(plan: Plan, short: bool = False) -> dict[str, str]:
     """Returns model -> who it is, in words, of those that a run asks by its settings; none if its plugin is missing.
 
     short: in few words, without the server.
     """
+    of_models = dict[str, str]()
     try:
-        language, of_models = find_environment(config.env).language, dict[str, str]()
-        for own, kind in questions(config):
-            of_models |= models_of(own, language, kind)
+        for own, kind in plan.questions:
+            of_models |= models_of(own, plan.language, kind)
     except UserError:
         return {}
     if short:
@@ -33,14 +54,14 @@ def asked(config: Config, short: bool = False) -> dict[str, str]:
     return {model: words or describe_judge(model) for model, words in of_models.items()}
 
 
-def labels_by(config: Config, folder: str) -> str:
+def labels_by(plan: Plan, folder: str) -> str:
     """Returns who made the labels of the run in a folder, in words; empty: it asks for none, or its plugin is missing.
 
     Several have their fractions of the labels. In a store of the run's own, these may be models that it has asked
     earlier; in one that runs share, only those of its settings are known to be its own.
     """
-    named, stored = asked(config), _stored(config, folder)
-    if config.annotation.label_store:
+    named, stored = asked(plan), _stored(plan, folder)
+    if plan.config.annotation.label_store:
         stored = {model: number for model, number in stored.items() if model in named}
     texts = {model: named.get(model) or _words(model) for model in stored or named}
     if len(stored) < 2:
@@ -52,16 +73,15 @@ def _words(model: str) -> str:
     return describe_judge(model) or model
 
 
-def _stored(config: Config, folder: str) -> dict[str, int]:
+def _stored(plan: Plan, folder: str) -> dict[str, int]:
     """Counts the labels by their model that the store holds for the run's prompts; {} where it can't be read."""
-    path = store_path(config, folder)
+    path = store_path(plan.config, folder)
     if not os.path.exists(path):
         return {}
     try:
-        language = find_environment(config.env).language
         store = LabelStore(path)
         try:
-            return store.counts([load_prompt(own, language, kind).digest for own, kind in questions(config)])
+            return store.counts([plan.prompt(own, kind).digest for own, kind in plan.questions])
         finally:
             store.close()
     except (OSError, UserError):

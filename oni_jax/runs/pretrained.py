@@ -2,21 +2,19 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from oni_jax.envs.goals import NO_GOALS
 from oni_jax.envs.registry import env_spec
-from oni_jax.host.plugins import load_plugins
 from oni_jax.host.run_files import CHECKPOINTS
 from oni_jax.networks.guided import GuidedPolicy
 from oni_jax.networks.policy import ActorCritic, policy_and_shapes
 from oni_jax.networks.registry import policy_observations
 from oni_jax.parallel import Replicas
 from oni_jax.runs.checkpointing import restore_params
-from oni_jax.runs.experiment import read_settings
+from oni_jax.runs.run import Run
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
@@ -32,41 +30,39 @@ class Pretrained(NamedTuple):
     env_steps: int  # that it was trained on
 
 
-def load_pretrained(folder: str, env: EnvConfig, env_steps: int | None = None) -> Pretrained:
+def load_pretrained(run: Run, env: EnvConfig, env_steps: int | None = None) -> Pretrained:
     """Loads the policy of a run's checkpoint, to act in an environment.
 
     Args:
-        folder: of the run.
+        run: the run.
         env: it may be another one than the run's.
         env_steps: of the checkpoint; None: of the newest that can be read.
 
     Raises:
         UserError: there is no such run or checkpoint, or it was trained on another kind of task.
     """
-    run = read_settings(folder)
-    load_plugins(run.env.plugin)
-    reads = policy_observations(run.network)
-    spec, learnt = env_spec(env, reads), env_spec(run.env, reads)
+    learnt, network = run.plan.policy_spec, run.config.network  # the first loads the plugins
+    spec = env_spec(env, policy_observations(network))
     if (spec.num_actions, spec.observations) != (learnt.num_actions, learnt.observations):
         raise UserError(
-            f"{env.root_env} as chosen has other actions or observations than {run.env.root_env}, on which "
-            f"{os.path.basename(os.path.normpath(folder))} was trained: choose that with --root_env and the settings "
+            f"{env.root_env} as chosen has other actions or observations than {run.config.env.root_env}, on which "
+            f"{run.name} was trained: choose that with --root_env and the settings "
             "of its actions and its view, or one like it"
         )
-    policy, shapes = policy_and_shapes(run.network, spec)
-    found, params = restore_params(os.path.join(folder, CHECKPOINTS), shapes, env_steps)
+    policy, shapes = policy_and_shapes(network, spec)
+    found, params = restore_params(os.path.join(run.folder, CHECKPOINTS), shapes, env_steps)
     return Pretrained(policy, params, spec, found)
 
 
 def initial_params(config: Config) -> PyTree:
     """Loads the parameters of --init_from. Raises UserError: as `load_pretrained`, or its network is another."""
     folder = config.pretrained.init_from
-    network = read_settings(folder).network
+    network = Run(folder).config.network
     for field in dataclasses.fields(network):
         own, learnt = getattr(config.network, field.name), getattr(network, field.name)
         if own != learnt:
             raise UserError(f"--{field.name} {own}: --init_from {folder} was trained with {learnt}; give that")
-    pretrained = load_pretrained(folder, config.env)
+    pretrained = load_pretrained(Run(folder), config.env)
     print(f"parameters from {folder} at {pretrained.env_steps:,} environment steps", flush=True)
     return pretrained.params
 
@@ -79,27 +75,12 @@ class Actor(NamedTuple):
     own_state: Callable[[PyTree], PyTree]  # state of its recurrent core -> that of the policy's
 
 
-def guide_observations(config: Config) -> Collection[str]:
-    """Returns the names of the observations that the guide reads.
-
-    Raises:
-        UserError: there is no such run, or it sees goals and this run suggests none.
-    """
-    guide = config.pretrained.guide
-    if not guide:
-        return ()
-    network = read_settings(guide).network
-    if network.goal_conditioned and config.env.goals.goal_suggester == NO_GOALS:
-        raise UserError(f"--guide {guide}: sees goals; say whose with --goal_suggester, such as task or oracle")
-    return policy_observations(network)
-
-
 def make_actor(config: Config, policy: ActorCritic, replicas: Replicas) -> Actor:
     """Makes the actor: the policy itself, or guided by an earlier run's. Raises UserError: as `load_pretrained`."""
     settings = config.pretrained
     if not settings.guide:
         return Actor(policy, lambda params, probability: params, lambda state: state)
-    guide = load_pretrained(settings.guide, config.env)
+    guide = load_pretrained(Run(settings.guide), config.env)
     print(f"guided by {settings.guide} at {guide.env_steps:,} environment steps", flush=True)
     frozen = replicas.put(guide.params)
 

@@ -1,16 +1,18 @@
 """Labels of messages, for people to read: from the LLM, or from the rule-based judge where it answers."""
 
-import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from oni_jax.annotation.judge_answers import load_rules
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.answers.answerer import find_answerer
-from oni_jax.envs.base import Environment, Language
-from oni_jax.envs.registry import find_environment
+from oni_jax.envs.base import Language
+from oni_jax.rewards.registry import reward_labels, reward_type
+from oni_jax.runs.plan import Plan
+from oni_jax.runs.run import Run
 from oni_jax.settings.annotation import JUDGE, AnnotationConfig
 from oni_jax.settings.config import Config
+from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import Annotation
 
 HELPFUL, NOT_HELPFUL = "helpful", "not helpful"
@@ -67,30 +69,26 @@ def _judge_answers(annotation: AnnotationConfig, language: Language) -> bool:
     return find_answerer(annotation, language, "classification").asks == JUDGE
 
 
-def labels_of(environment: Environment) -> Labels:
+def labels_of(env: EnvConfig) -> Labels:
     """Returns the labels of an environment without a run: recorded ones, else the judge's."""
-    annotation, kind = AnnotationConfig(), QUERIES["classification"]
-    file = find_answerer(annotation, environment.language, kind.name).file if environment.language else None
+    annotation, kind, language = AnnotationConfig(), QUERIES["classification"], Plan(Config(env)).language
+    file = find_answerer(annotation, language, kind.name).file if language else None
     if not file:
-        return Labels(annotation, environment.language, {})
+        return Labels(annotation, language, {})
     known = kind.tally(Annotation(item, answer) for item, answer in file.under(annotation.goal_key).items())
-    return Labels(annotation, environment.language, known, file.header.made_by)
+    return Labels(annotation, language, known, file.header.made_by)
 
 
-def run_labels(folder: str, config: Config) -> Mapping[str, Labels]:
-    """Returns the labels of the run in a folder, by the reward that asks for them; under "" where nothing is asked.
+def run_labels(run: Run) -> Mapping[str, Labels]:
+    """Returns the labels of a run, by the reward that asks for them; under "" where nothing is asked.
 
     Raises:
         UserError: its label store can't be read.
     """
-    from oni_jax.evaluation.inspection import read_annotations  # brings JAX, which takes seconds
-    from oni_jax.rewards.registry import questions, reward_labels, reward_type
-
-    asked, language, terms = questions(config), find_environment(config.env).language, config.terms()
+    config, asked, language = run.plan.config, run.plan.questions, run.plan.language
     if not asked:
         return {"": Labels(config.annotation, language, {})}
-    annotations = read_annotations(config, folder) if os.path.isdir(folder) else []
-    found = {}
+    annotations, found, terms = run.annotations(), {}, config.terms()
     for name, own in zip(reward_labels([own.reward.llm_reward_type for own in terms]), terms, strict=True):
         kind = reward_type(own).query
         if kind in LABELLING:

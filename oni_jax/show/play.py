@@ -12,7 +12,7 @@ import numpy as np
 from oni_jax.envs.base import record_dtype
 from oni_jax.envs.display import COLUMNS, ROWS, Display
 from oni_jax.envs.goals import Suggested
-from oni_jax.envs.registry import env_spec, find_environment
+from oni_jax.envs.registry import display_of, env_spec
 from oni_jax.envs.screen import (
     DARK_GRAY,
     GRAY,
@@ -32,10 +32,9 @@ from oni_jax.evaluation.config import GREEDY, LATEST, RANDOM, EvaluationConfig
 from oni_jax.evaluation.episodes import GROUP_SIZE, chosen_task
 from oni_jax.evaluation.intrinsic import Scorer
 from oni_jax.evaluation.recording import watched_episode
-from oni_jax.host.run_files import saved_steps
 from oni_jax.host.runtime import StopRequest
 from oni_jax.rewards.registry import observations_read
-from oni_jax.runs.experiment import read_settings
+from oni_jax.runs.run import Run
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
@@ -124,26 +123,25 @@ def play(config: PlayConfig, shell: Callable[[], Shell], stop: StopRequest) -> S
 
 def set_up(config: PlayConfig) -> Table:
     """Raises UserError: there is no such run, checkpoint or task."""
-    folder = os.path.join(config.train_dir, config.experiment)
-    run = read_settings(folder) if config.experiment else None
-    env = chosen_task((run or Config()).env, config.root_env, config.max_episode_steps)
-    environment = find_environment(env)
-    if environment.display is None:
+    run = Run(os.path.join(config.train_dir, config.experiment)) if config.experiment else None
+    env = chosen_task((run.plan.config if run else Config()).env, config.root_env, config.max_episode_steps)
+    display = display_of(env)
+    if display is None:
         raise UserError(
             f"--root_env {env.root_env}: can't be played; launch.play plays NetHack, BabyAI-Text and Crafter"
         )
-    labels = run_labels(folder, run) if run else {"": labels_of(environment)}
-    scorer, not_shown, suggested = _of_run(config, folder, run, env)
+    labels = run_labels(run) if run else {"": labels_of(env)}
+    scorer, not_shown, suggested = _of_run(config, run, env)
     if scorer is None:
-        spec = env_spec(env, observations_read(run) if run else ())
-        paid = next(iter(labels.values()), None) or labels_of(environment)
-        scorer = LabelScorer(paid, run.reward if run else Config().reward, spec)
+        spec = env_spec(env, observations_read(run.plan.config) if run else ())
+        paid = next(iter(labels.values()), None) or labels_of(env)
+        scorer = LabelScorer(paid, (run.config if run else Config()).reward, spec)
     who, choose = ("a person", None) if config.policy == HUMAN else _chooser(config, env, scorer.spec)
     return Table(
         who=who,
         episode=f"episode {config.episode} of seed {config.seed}",
         env=env,
-        display=environment.display,
+        display=display,
         choose=choose,
         labels=labels,
         scorer=scorer,
@@ -174,20 +172,20 @@ def _chooser(config: PlayConfig, env: EnvConfig, shown: EnvSpec) -> tuple[str, C
 
 
 def _of_run(
-    config: PlayConfig, folder: str, run: Config | None, env: EnvConfig
+    config: PlayConfig, run: Run | None, env: EnvConfig
 ) -> tuple[Scorer | None, Mapping[str, str], Suggested | None]:
     """Returns the rewards of a run's checkpoint, and the goals that its LLM suggests.
 
     There are none without a run, of a run that has just begun, and of one without them.
     """
-    if run is None or (config.checkpoint == LATEST and not saved_steps(folder)):
+    if run is None or (config.checkpoint == LATEST and not run.steps()):
         return None, {}, None
     from oni_jax.evaluation.goals import load_goals
     from oni_jax.evaluation.players import chosen_checkpoints
     from oni_jax.evaluation.step_rewards import read_scoring
 
     (env_steps,) = chosen_checkpoints(config.train_dir, config.experiment, config.checkpoint)
-    return *read_scoring(folder, env, env_steps), load_goals(folder, env, env_steps)
+    return *read_scoring(run, env, env_steps), load_goals(run, env, env_steps)
 
 
 def play_by_hand(session: Session, table: Table, shell: Shell, stop: StopRequest) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from oni_jax.envs.display import COLUMNS, ROWS
-from oni_jax.envs.registry import env_spec, find_environment
+from oni_jax.envs.registry import display_of, env_spec
 from oni_jax.envs.screen import DARK_GRAY, WHITE, Screen, Text, terminal_screen, text_screen
 from oni_jax.evaluation.config import EvaluationConfig
 from oni_jax.evaluation.intrinsic import Scorer, beside_states
@@ -171,7 +171,7 @@ def _screens(
 
 def action_names(env: EnvConfig) -> list[str]:
     """Returns the names of a task's actions."""
-    if display := find_environment(env).display:
+    if display := display_of(env):
         return [action_text(key) for key in display.keys(env)]
     return [f"number {i}" for i in range(env_spec(env).num_actions)]
 

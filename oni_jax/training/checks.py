@@ -13,25 +13,23 @@ def check_run(config: Config) -> None:
     # Imported here, since child processes of a run import the launcher without needing these.
     from oni_jax.annotation.address import request_headers, server_urls
     from oni_jax.annotation.judge_answers import load_rules
-    from oni_jax.annotation.prompts import load_chat_template, load_prompt
+    from oni_jax.annotation.prompts import load_chat_template
     from oni_jax.answers.answerer import find_answerer
-    from oni_jax.envs.registry import env_spec, find_environment, with_chosen_env
-    from oni_jax.networks.registry import policy_observations
-    from oni_jax.rewards.registry import check_rewards, questions
+    from oni_jax.rewards.registry import check_rewards
+    from oni_jax.runs.plan import Plan, with_chosen_env
     from oni_jax.settings.annotation import JUDGE
 
     check_config(config)
-    config = with_chosen_env(config)
-    environment = find_environment(config.env)
-    check_rewards(config)
-    spec = env_spec(config.env, policy_observations(config.network))
-    for annotation, kind in questions(config):
+    plan = Plan(with_chosen_env(config))
+    check_rewards(plan.config)
+    spec = plan.policy_spec
+    for annotation, kind in plan.questions:
         if not spec.has_captions:
             raise UserError(f"--root_env {config.env.root_env}: has no captions for an LLM to judge; use another")
         request_headers(annotation)
         if annotation.llm_server_addr:
             server_urls(annotation.llm_server_addr)
-        elif find_answerer(annotation, environment.language, kind).asks == JUDGE:
-            load_rules(environment.language)
-        load_prompt(annotation, environment.language, kind)
+        elif find_answerer(annotation, plan.language, kind).asks == JUDGE:
+            load_rules(plan.language)
+        plan.prompt(annotation, kind)
         load_chat_template(annotation.llm_chat_template)

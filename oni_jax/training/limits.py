@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from oni_jax.envs.event_captions import EVENT
-from oni_jax.envs.registry import find_environment
+from oni_jax.runs.plan import Machine, Plan
 from oni_jax.settings.config import Config
-from oni_jax.training.sizes import Machine
 from oni_jax.worlds.actors.pool import num_workers
 
 BUSY = 0.25  # a part that waits for less of its time than this is busy
@@ -19,20 +18,21 @@ class Limit(NamedTuple):
     advice: str  # a flag that would help, or what else would
 
 
-def find_limit(waits: Mapping[str, float], config: Config, machine: Machine) -> Limit | None:
+def find_limit(waits: Mapping[str, float], plan: Plan) -> Limit | None:
     """Returns the part that holds the others back; None without the learner's fraction of waiting.
 
     Args:
         waits: metrics of that name.
-        config: of the run, with its sizes.
-        machine: of this process.
+        plan: of the run, with its sizes and this process's machine.
     """
+    config, machine = plan.config, plan.machine
+    assert machine
     if "learner_waits_fraction" not in waits:
         return None
     if waits.get("learner_looks_up_fraction", 0.0) > BUSY:
         return Limit("looking up rewards", "--potential_workers, if a potential is code")
     if waits.get("captions_read_fraction", 0.0) > BUSY:
-        has_shorter = find_environment(config.env).labels_events and config.env.caption != EVENT
+        has_shorter = plan.environment.labels_events and config.env.caption != EVENT
         advice = "--caption event" if has_shorter else "an environment with fewer different captions, or a faster core"
         return Limit("reading captions on the host", advice)
     plays = "actors_wait_fraction" in waits

@@ -24,11 +24,11 @@ from oni_jax.metrics.statistics import RollingStats
 from oni_jax.ops.episode_sums import INTRINSIC_RETURN
 from oni_jax.runs.checkpointing import Checkpoints, Saved
 from oni_jax.runs.labels import asked, labels_by
+from oni_jax.runs.plan import Plan
 from oni_jax.settings.config import Config, hparams
 from oni_jax.show.live.view import NullView, PlainView, build_view
 from oni_jax.training.gauges import Gauges
 from oni_jax.training.limits import find_limit
-from oni_jax.training.sizes import this_machine
 from oni_jax.worlds.base import World, WorldReport
 
 COUNTS = ("episodes", "actor_restarts", "game_restarts", "bad_updates")  # of Progress
@@ -60,7 +60,7 @@ class Training:
     """The run loop, with its progress and its clock. `train` is called once, on the main thread.
 
     Args:
-        config: of the run.
+        plan: of the run.
         folder: of the run.
         learner, world, annotator: parts of the run.
         checkpoints: of the primary process; None in the others.
@@ -69,7 +69,7 @@ class Training:
 
     def __init__(
         self,
-        config: Config,
+        plan: Plan,
         folder: str,
         learner: Learner,
         world: World,
@@ -77,7 +77,8 @@ class Training:
         checkpoints: Checkpoints | None,
         progress: Progress,
     ):
-        self._config, self._folder = config, folder
+        self._plan, self._config, self._folder = plan, plan.config, folder
+        config = plan.config
         self.learner, self._world, self._annotator = learner, world, annotator
         self._checkpoints, self._peers, self.progress = checkpoints, learner.peers, progress
         self._stats = RollingStats(world.spec.episode_stats, config.run.stats_avg, world.spec.achievements)
@@ -87,7 +88,7 @@ class Training:
         self._stats.add(np.array(progress.last_episodes))
         self._returns = RollingStats([f"{INTRINSIC_RETURN}{x}" for x in learner.reward.paying], config.run.stats_avg)
         self._returns.add(np.array(progress.last_intrinsic_returns))
-        self._gauges, self._machine = Gauges(learner, world, annotator), this_machine()
+        self._gauges = Gauges(learner, world, annotator)
         self._unsaved = ""  # why nothing was given to the last save
         self._notes: list[str] = []  # of the environments, to be printed
         self._metrics: Scalars = {}  # of the last update
@@ -110,7 +111,7 @@ class Training:
         last_row: Row = {}
         view: PlainView = NullView()
         if is_primary:
-            labelled_by = ", ".join(asked(self._config).values())
+            labelled_by = ", ".join(asked(self._plan).values())
             view = build_view(run, self._folder, labelled_by, terminal=self._world.terminal)
         with closing(self.compilations), closing(sinks), closing(view):
             self._world.start()
@@ -264,7 +265,7 @@ class Training:
     def _row(self, metrics: Scalars) -> Row:
         row = self._counted(metrics)
         gauges = self._gauges.read(row)
-        limit = find_limit(numbers(gauges), self._config, self._machine)
+        limit = find_limit(numbers(gauges), self._plan)
         return {**row, **gauges, **({"limited_by": f"{limit.part}: {limit.advice}"} if limit else {})}
 
     def _row_at_error(self) -> Row:
@@ -308,7 +309,7 @@ class Training:
 
     def summary(self) -> Mapping[str, Any]:
         progress, stats, means = self.progress, self._annotator.stats(), self._stats.row()
-        secs, made_by = max(1e-9, progress.train_secs - self._secs_before), labels_by(self._config, self._folder)
+        secs, made_by = max(1e-9, progress.train_secs - self._secs_before), labels_by(self._plan, self._folder)
         unanswered = self.learner.unanswered_fraction()
         return {
             "env_steps": progress.env_steps,

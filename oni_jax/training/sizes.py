@@ -1,11 +1,9 @@
 """Sizes that suit a machine, for settings that are left to it."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
-
-import jax
 
 from oni_jax.host.runtime import memory_bytes, num_cores
+from oni_jax.runs.plan import Chosen, Machine
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import with_values
 from oni_jax.settings.worlds import ActorConfig
@@ -21,25 +19,10 @@ CPU_DEVICE_ENVS, DEVICE_ENVS = 256, 2048  # environments that run on a device
 LAG = 4  # updates that it takes to learn from an unroll of every environment
 
 
-class Machine(NamedTuple):
-    """Cores, memory and accelerators of a process."""
-
-    num_cores: int
-    memory_bytes: int
-    num_accelerators: int = 0  # 0: the cores compute
-    accelerator_bytes: int = 0  # of each; 0: unknown
-
-
-class Chosen(NamedTuple):
-    """A setting's value, and why it is that."""
-
-    flag: str
-    value: int | str
-    reason: str
-
-
 def this_machine() -> Machine:
     """Returns the machine of this process."""
+    import jax
+
     devices = [] if jax.default_backend() == "cpu" else jax.local_devices()
     stats = devices[0].memory_stats() or {} if devices else {}
     return Machine(num_cores(), memory_bytes(), len(devices), stats.get("bytes_limit", 0))

@@ -24,6 +24,7 @@ from oni_jax.envs import catch, registry
 from oni_jax.envs.registry import languages
 from oni_jax.host.runtime import Every
 from oni_jax.rewards.registry import questions
+from oni_jax.runs.plan import Plan
 from oni_jax.settings.annotation import JUDGE, RECORDED, AnnotationConfig, check_annotation
 from oni_jax.settings.config import Config, config_from_json, config_to_json, with_values
 from oni_jax.settings.fields import UserError
@@ -130,7 +131,7 @@ def test_a_run_says_who_answers_for_its_later_starts():
         (run_of(llm_server_addr="a:1"), ""),
         (run_of(llm_reward_type="none", llm_reward_coeff=0.0), ""),
     ):
-        assert with_chosen_answers(config, questions(config)).annotation.answers == answers
+        assert with_chosen_answers(config, questions(config), Plan(config).language).annotation.answers == answers
 
 
 def test_kinds_of_query_that_are_answered_differently_choose_anew_at_each_start():
@@ -138,7 +139,7 @@ def test_kinds_of_query_that_are_answered_differently_choose_anew_at_each_start(
     ellm = with_values(config.reward, {"llm_reward_type": "ellm"})
     both = dataclasses.replace(config, others=((ellm, config.annotation),))
     assert [kind for _, kind in questions(both)] == ["classification", "suggestions"]
-    found = with_chosen_answers(both, questions(both))
+    found = with_chosen_answers(both, questions(both), Plan(both).language)
     assert {own.annotation.answers for own in found.terms()} == {""}
 
 

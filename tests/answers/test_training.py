@@ -18,6 +18,8 @@ from oni_jax.host.runtime import StopRequest
 from oni_jax.learner.loop import Annotator
 from oni_jax.settings.config import Config, with_values
 from oni_jax.training import build
+from oni_jax.training.parts import Makers, open_annotator
+from oni_jax.training.plan import resolve
 from oni_jax.types import Annotation, Item
 from tests.support.processes import RETRIEVAL, SMALL, Launched, rows, summary
 
@@ -59,36 +61,34 @@ def config_of(**values) -> Config:
     return with_values(Config(), {**settings, **values})
 
 
-def trained(config: Config, folder: pathlib.Path, monkeypatch) -> tuple[list[np.ndarray], dict]:
-    start = build._annotation
-
+def trained(config: Config, folder: pathlib.Path) -> tuple[list[np.ndarray], dict]:
     @contextlib.contextmanager
     def complete(*args) -> Iterator[Annotator]:
-        with start(*args) as service:
+        with open_annotator(*args) as service:
             yield Complete(service, len(CAPTIONS))
 
-    with contextlib.ExitStack() as stack, monkeypatch.context() as patch:
-        patch.setattr(build, "_annotation", complete)
-        training = build.build_training(config, str(folder), stack)
+    with contextlib.ExitStack() as stack:
+        makers = Makers(annotator=complete)
+        training = build.build_training(resolve(config), str(folder), stack, makers=makers)
         training.train(StopRequest())
         leaves = [np.asarray(x) for x in jax.tree.leaves(training.learner.state.params)]
         return leaves, dict(training.summary())
 
 
-def test_retrieval_is_bit_for_bit_that_of_a_server_with_the_same_answers(tmp_path, monkeypatch):
+def test_retrieval_is_bit_for_bit_that_of_a_server_with_the_same_answers(tmp_path):
     items: dict[Item, bytes] = {(text,): encode_label(label, float(label)) for text, label in CAPTIONS.items()}
     file = str(tmp_path / "answers.jsonl.gz")
     header = Header("catch", "classification", ("defaultgoal",), "llm")
     write_answers(file, AnswerFile(header, {item: Row((answer,)) for item, answer in items.items()}))
     (tmp_path / "recorded").mkdir()
-    recorded, of_file = trained(config_of(answers=file), tmp_path / "recorded", monkeypatch)
+    recorded, of_file = trained(config_of(answers=file), tmp_path / "recorded")
     (tmp_path / "asked").mkdir()
     asked = config_of(llm_server_addr="127.0.0.1:9", llm_model="llm")  # which has answered, and is away now
     store = LabelStore(str(tmp_path / "asked" / "labels.sqlite"))
     digest = load_prompt(asked.annotation, CATCH).digest
     store.put_many("llm", digest, [(Annotation(item, answer), "") for item, answer in items.items()])
     store.close()
-    served, of_server = trained(asked, tmp_path / "asked", monkeypatch)
+    served, of_server = trained(asked, tmp_path / "asked")
     assert len(recorded) == len(served) and all(map(np.array_equal, recorded, served))
     assert of_file["rewarded_steps"] == of_server["rewarded_steps"] > 0
     assert of_file["labels_asked"] == 0 and of_file["labels_unanswered"] > 0

@@ -9,13 +9,8 @@ import pytest
 from oni_jax.envs.base import Environment, make_step_output
 from oni_jax.envs.device.vector_env import DeviceVectorEnv
 from oni_jax.envs.event_captions import with_event_captions
-from oni_jax.envs.registry import (
-    caption_reader,
-    env_spec,
-    find_environment,
-    make_vector_env,
-    with_chosen_env,
-)
+from oni_jax.envs.registry import caption_reader, env_spec, find_environment, make_vector_env
+from oni_jax.runs.plan import with_chosen_env
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.rewards import RewardConfig

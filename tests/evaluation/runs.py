@@ -37,7 +37,7 @@ def write_run(folder: pathlib.Path, values: dict, steps: Sequence[int] = (640,),
 def write_returns(folder: pathlib.Path, rows: Sequence[tuple[int, float | None]]) -> None:
     """metrics.jsonl of (env_steps, mean_return; None: no episode had ended)."""
     lines = [
-        json.dumps({"step": step, "env_steps": step, **({} if mean is None else {"mean_return": mean})})
+        json.dumps({"step": step, "env_steps": step, "secs": 1.0, **({} if mean is None else {"mean_return": mean})})
         for step, mean in rows
     ]
     (folder / "metrics.jsonl").write_text("\n".join(lines) + '\n{"step": 99, "half')

@@ -15,6 +15,7 @@ from oni_jax.evaluation.agents import PolicyAgent
 from oni_jax.evaluation.goals import load_goals
 from oni_jax.evaluation.recording import replay
 from oni_jax.evaluation.step_rewards import read_scoring
+from oni_jax.runs.run import Run
 from oni_jax.settings.fields import UserError
 from oni_jax.types import Annotation
 from tests.evaluation.test_step_rewards import MEASURE, PAID, SIGNALS, write_run
@@ -59,9 +60,9 @@ def test_answers_suggest_goals_to_policies_in_evaluations_and_in_films(tmp_path,
     measures = played.measures()
     assert measures["goals_reached"].sum() > 0 and played.not_reported == {}
     np.testing.assert_array_equal(measures[f"{MEASURE}ellm"], measures["goals_reached"])
-    env, scorer = run.config.env, read_scoring(run.folder, run.config.env, None).scorer
+    env, scorer = run.config.env, read_scoring(Run(run.folder), run.config.env, None).scorer
     for episode in played.episodes[:3]:
-        film = replay(env, played, episode, "", (), scorer, load_goals(run.folder, env, None))
+        film = replay(env, played, episode, "", (), scorer, load_goals(Run(run.folder), env, None))
         assert film.mismatch == "" and film.intrinsic.sum() == episode.stats["goals_reached"]
 
 

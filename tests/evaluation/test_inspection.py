@@ -227,7 +227,7 @@ def test_what_cannot_be_inspected_is_told_in_a_line(tmp_path, monkeypatch):
     model_folder = tmp_path / "model run"
     write_run(model_folder, settings_of(tmp_path, "online_cls_reward_model"))
     with monkeypatch.context() as patch:  # as older versions wrote it
-        patch.setattr("oni_jax.evaluation.inspection.restore_reward", lambda *of: with_counters(2, restore_reward(*of)))
+        patch.setattr("oni_jax.runs.rewards.restore_reward", lambda *of: with_counters(2, restore_reward(*of)))
         assert "checkpoint 640 holds no reward of this version" in refusal(model_folder)
     missing = str(tmp_path / "labels elsewhere.sqlite")
     (folder / "config.json").write_text(config_to_json(with_values(config, {"label_store": missing})))

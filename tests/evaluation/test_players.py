@@ -1,10 +1,12 @@
 """Which checkpoint plays, and what is said when none can."""
 
+import numpy as np
 import pytest
 
 from oni_jax.evaluation.agents import PolicyAgent
 from oni_jax.evaluation.config import EvaluationConfig
-from oni_jax.evaluation.players import chosen_checkpoints, evaluated_task, load_player, recorded_returns
+from oni_jax.evaluation.players import chosen_checkpoints, evaluated_task, load_player
+from oni_jax.runs.run import Run
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
 from tests.evaluation.runs import CATCH, write_returns, write_run
@@ -37,7 +39,9 @@ def test_the_checkpoints_of_a_word(train_dir):
 
 def test_a_resumed_run_tells_what_it_did_anew(train_dir):
     write_returns(train_dir / "catch", [(100, 1.0), (200, 9.0), (300, 9.0), (150, 2.0), (250, 3.0), (350, None)])
-    assert recorded_returns(str(train_dir / "catch" / "metrics.jsonl")) == {100: 1.0, 150: 2.0, 250: 3.0}
+    found = Run(str(train_dir / "catch")).metrics(())
+    returns = dict(zip(found.env_steps.tolist(), found.metrics["mean_return"].tolist()))
+    assert np.isnan(returns.pop(350)) and returns == {100: 1.0, 150: 2.0, 250: 3.0}
 
 
 def test_the_parameters_are_those_of_the_checkpoint(train_dir):

@@ -29,6 +29,7 @@ from oni_jax.rewards.base import LookUp, Reward
 from oni_jax.rewards.combine import Potential
 from oni_jax.rewards.registry import REWARD_TYPES, RewardType, make_rewards, observations_read
 from oni_jax.runs.checkpointing import Checkpoints, Saved
+from oni_jax.runs.run import Run
 from oni_jax.settings.config import Config, config_to_json
 from oni_jax.settings.fields import UserError, with_values
 from oni_jax.types import RewardOutput
@@ -86,7 +87,7 @@ def replayed(run: oni_jax.Run, played: Evaluation, index: int, scorer: Scorer | 
 
 
 def scorer(run: oni_jax.Run) -> Scorer:
-    found = read_scoring(run.folder, run.config.env, None).scorer
+    found = read_scoring(Run(run.folder), run.config.env, None).scorer
     assert found
     return found
 

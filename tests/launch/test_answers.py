@@ -14,8 +14,8 @@ from oni_jax.annotation.queries.choices import encode_label
 from oni_jax.answers.answerer import shipped_path
 from oni_jax.answers.form import read_answers
 from oni_jax.envs.registry import languages
-from oni_jax.evaluation.inspection import load_reward
 from oni_jax.runs.message_counts import MessageCounts
+from oni_jax.runs.run import Run
 from oni_jax.settings.config import Config, config_to_json, with_values
 from oni_jax.types import Annotation, CaptionBatch, Item
 
@@ -132,7 +132,7 @@ def test_captions_that_the_model_of_a_run_is_least_certain_of_come_first(tmp_pat
         tables.append([(row["message"], int(row["count"])) for row in csv.DictReader(path.read_text().splitlines())])
     everything, some = tables
     assert len(some) == 20 and {*some} <= {*everything} and some != everything[:20]
-    loaded = load_reward(f"{tmp_path}/run")
+    loaded = Run(f"{tmp_path}/run").rewards()
     doubts = loaded.rewards.rewards[0].learning.doubts(loaded.state, [text.encode() for text, _ in everything])
     weights = {row: doubt * row[1] for row, doubt in zip(everything, doubts.tolist())}  # type: ignore
     assert [weights[row] for row in some] == sorted(weights.values(), reverse=True)[:20]

@@ -14,14 +14,16 @@ from launch import flags, import_checkpoint
 from oni_jax.host.run_files import LOCK
 from oni_jax.learner.update import TrainState, make_optimizer
 from oni_jax.networks.glyphs import make_ranking_network
+from oni_jax.networks.policy import make_policy
 from oni_jax.published.published import import_params
 from oni_jax.rewards.bk.preference_model import load_preference_model
 from oni_jax.rewards.oni.reward_model import QUANTILES, load_reward_model
 from oni_jax.rewards.registry import make_rewards
 from oni_jax.runs.checkpointing import Checkpoints
 from oni_jax.runs.experiment import open_experiment
+from oni_jax.runs.plan import Plan
 from oni_jax.settings.config import config_from_json
-from oni_jax.training import build
+from oni_jax.training.parts import fresh_state
 from oni_jax.types import PyTree
 from tests.golden.test_bk_networks import weights_of
 from tests.published.test_published import golden, golden_weights
@@ -60,11 +62,11 @@ def resume(command_line: list[str]) -> TrainState:
     """What launch.train would go on with, given the command line that was printed."""
     config = flags.parse(command_line)
     flags.check(config)
-    task = build.build_task(config)
-    rewards = make_rewards(config, task.spec)
+    plan = Plan(config)
+    policy, rewards = make_policy(config.network, plan.policy_spec), make_rewards(config, plan.world_spec)
 
     def init() -> TrainState:
-        return build.fresh_state(5, task, rewards, make_optimizer(config.learner))
+        return fresh_state(5, policy, plan.world_spec, rewards, make_optimizer(config.learner))
 
     like = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), jax.eval_shape(init))
     with open_experiment(config) as path:  # refuses settings that the run was not made with

@@ -14,8 +14,8 @@ import oni_jax
 from launch import annotate_pairs, ask, collect_pairs, collect_segments, flags, report, submit, sweep, train
 from launch.next_commands import STARTED_BY, command, resuming
 from launch.sweeps import children
-from oni_jax.envs.registry import with_chosen_env
 from oni_jax.evaluation.config import EvaluationConfig
+from oni_jax.runs.plan import with_chosen_env
 from oni_jax.settings.config import Config, config_to_json
 from oni_jax.settings.worlds import is_primary_process
 from oni_jax.show.report.config import ReportConfig

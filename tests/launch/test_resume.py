@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from launch import flags, train
-from oni_jax.runs.experiment import read_settings, write_settings
+from oni_jax.runs.experiment import write_settings
+from oni_jax.runs.run import Run
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import with_values
 
@@ -27,7 +28,7 @@ def folder(tmp_path):
 
 
 def test_the_settings_are_those_of_the_run_and_flags_override_them(folder):
-    before = read_settings(str(folder))
+    before = Run(str(folder)).config
     assert flags.parse(["--resume", str(folder)]) == before
     config = flags.parse(["--resume", f"{folder}/", "--gamma", "0.75", "--llm-reward-coeff=0.1"])
     assert (config.learner.gamma, config.reward.llm_reward_coeff, config.network.hidden_size) == (0.75, 0.1, 16)
@@ -84,7 +85,7 @@ def test_without_a_checkpoint_it_says_how_to_begin_again(folder, capsys):
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and "holds no checkpoint" in error
     again = error.split("; ")[1].removesuffix(" begins again\n").split()
-    assert flags.parse(again) == read_settings(str(folder))
+    assert flags.parse(again) == Run(str(folder)).config
 
 
 DONE = """import sys

@@ -14,7 +14,8 @@ from launch import flags, sweep
 from launch.sweeps import children
 from launch.sweeps.grid import plan
 from oni_jax.host.run_files import last_row
-from oni_jax.runs.experiment import read_settings, write_settings
+from oni_jax.runs.experiment import write_settings
+from oni_jax.runs.run import Run
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import with_values
 from oni_jax.training.sizes import Machine, with_sizes
@@ -154,7 +155,7 @@ def test_sizes_that_are_left_to_the_machine_are_those_of_the_run(stand_in, tmp_p
     words = [*CATCH, "--batch_size=0", "--precision=auto"]
     assert run(tmp_path, "seed=1", training=words) == 0
     folder = str(tmp_path / "s" / "seed=1")
-    chosen, _ = with_sizes(read_settings(folder), Machine(8, 1 << 34), on_device=True)
+    chosen, _ = with_sizes(Run(folder).config, Machine(8, 1 << 34), on_device=True)
     assert chosen.learner.batch_size
     write_settings(chosen, folder)
     capsys.readouterr()

@@ -13,6 +13,8 @@ from oni_jax.rewards.terms import RewardSum, Term
 from oni_jax.settings.config import Config
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.training import build
+from oni_jax.training.parts import Makers
+from oni_jax.training.plan import resolve
 from oni_jax.types import RewardOutput
 from tests.test_resume import DEVICE, config_of
 
@@ -38,11 +40,11 @@ def config(folder, name: str, pool: str) -> Config:
 
 
 @pytest.mark.parametrize(("name", "pool"), [(DEVICE, "auto"), ("none", "serial"), ("none", "auto")])
-def test_they_are_sums_over_the_episodes_that_were_learnt_from(tmp_path, monkeypatch, name, pool):
+def test_they_are_sums_over_the_episodes_that_were_learnt_from(tmp_path, name, pool):
     terms = [Term("own", Extrinsic(1.0), 1.0), Term("twice", Extrinsic(2.0), 1.0)]
-    monkeypatch.setattr(build, "make_rewards", lambda *_: RewardSum(terms))
+    makers = Makers(rewards=lambda *_: RewardSum(terms))
     with ExitStack() as stack:
-        training = build.build_training(config(tmp_path, name, pool), str(tmp_path), stack)
+        training = build.build_training(resolve(config(tmp_path, name, pool)), str(tmp_path), stack, makers=makers)
         training.train(StopRequest())
         done = training.summary()
     (saved,) = (tmp_path / "checkpoints").glob("*/progress/metadata")

@@ -8,7 +8,8 @@ import oni_jax
 from launch import report
 from oni_jax.evaluation.inspection import inspect_reward
 from oni_jax.host.runtime import code_commit
-from oni_jax.runs.curves import last_value, read_run
+from oni_jax.runs.curves import last_value
+from oni_jax.runs.run import Run
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,7 @@ def test_the_last_row_counts_what_was_in_flight(run):
     assert {name: rows[-1][name] for name in common} == {name: summary[name] for name in common}
     assert {"labels_held", "labels_asked", "episodes", "mean_return", "env_steps"} <= common
     assert [row["env_steps"] for row in rows].count(512) == 1
-    assert last_value(read_run(run.folder, "run", ["labels_held"]), "labels_held") == summary["labels_held"]
+    assert last_value(Run(run.folder).metrics(["labels_held"], "run"), "labels_held") == summary["labels_held"]
 
 
 def test_the_summary_says_what_was_run(run):

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oni_jax.envs.registry import env_spec, with_chosen_env
+from oni_jax.envs.registry import env_spec
 from oni_jax.host.npz import from_npz, to_npz
 from oni_jax.learner.peers.contributions import Contribution, merge_contributions, pack_contribution
 from oni_jax.learner.shards import pack_shards, shard_score
@@ -25,6 +25,7 @@ from oni_jax.rewards.combine import Paid, Potential
 from oni_jax.rewards.oni.reward_model import QUANTILES, RewardModel, save_reward_model
 from oni_jax.rewards.registry import REWARD_TYPES, check_rewards, make_rewards, observations_read, trained_model
 from oni_jax.rewards.terms import RewardSum, Term
+from oni_jax.runs.plan import with_chosen_env
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError

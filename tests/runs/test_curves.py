@@ -5,13 +5,14 @@ import dataclasses
 import numpy as np
 import pytest
 
-from oni_jax.runs.curves import group_runs, last_value, mean_curve, read_run, series, smoothed
+from oni_jax.runs.curves import group_runs, last_value, mean_curve, series, smoothed
+from oni_jax.runs.run import Run
 from oni_jax.settings.fields import UserError
 from tests.show.report.runs import learning, row, write_run
 
 
 def run(folder, rows, **settings):
-    return read_run(str(write_run(folder, rows, **settings)), folder.name, ("a", "mean_return", "server_state"))
+    return Run(str(write_run(folder, rows, **settings))).metrics(("a", "mean_return", "server_state"), folder.name)
 
 
 def test_a_run(tmp_path):
@@ -25,7 +26,7 @@ def test_a_run(tmp_path):
 
 def test_success_keeps_the_name_that_the_environment_gave_it(tmp_path):
     path = write_run(tmp_path / "a", [row(10, 36.0, **{"episode/success": 0.25})], root_env="Catch-v0")
-    found = read_run(str(path), "a", ("episode/success",))
+    found = Run(str(path)).metrics(("episode/success",), "a")
     assert found.metrics["success"].tolist() == found.metrics["episode/success"].tolist() == [0.25]
 
 
@@ -74,7 +75,7 @@ def test_a_line_that_is_being_written_is_left_out(tmp_path):
     folder = write_run(tmp_path / "a", learning(1, 3))
     with open(folder / "metrics.jsonl", "ab") as file:
         file.write(b'{"step": 99, "env_st')
-    assert len(read_run(str(folder), "a", ()).env_steps) == 3
+    assert len(Run(str(folder)).metrics((), "a").env_steps) == 3
 
 
 @pytest.mark.parametrize("line", [b"{", b"[1]", b'{"env_steps": 3}', b'{"env_steps": "x", "secs": 1}', b"\xff", b""])
@@ -83,7 +84,7 @@ def test_a_damaged_line_is_told(tmp_path, line):
     with open(folder / "metrics.jsonl", "ab") as file:
         file.write(line + b"\n")
     with pytest.raises(UserError, match="metrics.jsonl: line 4 "):
-        read_run(str(folder), "a", ())
+        Run(str(folder)).metrics((), "a")
 
 
 def test_a_run_without_rows(tmp_path):
@@ -91,9 +92,9 @@ def test_a_run_without_rows(tmp_path):
         run(tmp_path / "a", [])
     (tmp_path / "a" / "metrics.jsonl").unlink()
     with pytest.raises(UserError, match="can't be read"):
-        read_run(str(tmp_path / "a"), "a", ())
+        Run(str(tmp_path / "a")).metrics((), "a")
     with pytest.raises(UserError, match="name a training run"):
-        read_run(str(tmp_path / "b"), "b", ())
+        Run(str(tmp_path / "b")).metrics((), "b")
 
 
 def test_runs_that_differ_in_their_seed_alone_are_one_setting(tmp_path):

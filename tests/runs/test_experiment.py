@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oni_jax.host.run_files import LOCK
-from oni_jax.runs.experiment import is_running, open_experiment, read_settings, write_settings
+from oni_jax.runs.experiment import is_running, open_experiment, write_settings
+from oni_jax.runs.run import Run
 from oni_jax.settings.config import Config, config_from_json, config_to_json
 from oni_jax.settings.fields import UserError, settings, with_values
 from tests.support.full_disk import full_disk
@@ -81,7 +82,7 @@ def test_settings_are_whole_or_the_old_ones(tmp_path):
     with full_disk(100), pytest.raises(UserError, match="can't be written") as error:
         write_settings(Config(), str(tmp_path))
     assert "\n" not in str(error.value)
-    assert read_settings(str(tmp_path)) == config_in(tmp_path) and os.listdir(tmp_path) == ["config.json"]
+    assert Run(str(tmp_path)).config == config_in(tmp_path) and os.listdir(tmp_path) == ["config.json"]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +93,7 @@ def test_settings_that_are_none_are_refused_in_a_line(tmp_path, content):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.json").write_bytes(content)
     with pytest.raises(UserError, match="config.json") as error:
-        read_settings(str(tmp_path / "run"))
+        _ = Run(str(tmp_path / "run")).config
     assert "\n" not in str(error.value)
     with pytest.raises(UserError, match="move it away"), open_experiment(config_in(tmp_path)):
         pass

@@ -3,9 +3,8 @@
 import pytest
 
 from oni_jax.annotation.label_store import LabelStore
-from oni_jax.annotation.prompts import load_prompt
-from oni_jax.envs.registry import find_environment
 from oni_jax.runs.labels import labels_by
+from oni_jax.runs.plan import Plan
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import with_values
 from tests.support.labelled import labelled
@@ -21,7 +20,7 @@ def config_of(reward="online_cls", **values) -> Config:
 def write_labels(path, config: Config, **numbers: int) -> None:
     """Labels for the run's prompt by models with these numbers of them, and for another prompt."""
     store = LabelStore(str(path))
-    digest = load_prompt(config.annotation, find_environment(config.env).language).digest
+    digest = Plan(config).prompt(config.annotation, "classification").digest
     for model, number in numbers.items():
         items = [((b"%d" % i,), 1) for i in range(number)]
         store.put_many(model.replace("_", "-"), digest, [(labelled(*item), "") for item in items])
@@ -45,26 +44,26 @@ def write_labels(path, config: Config, **numbers: int) -> None:
     ],
 )
 def test_by_the_settings(tmp_path, config, text):
-    assert labels_by(config, str(tmp_path)) == text
+    assert labels_by(Plan(config), str(tmp_path)) == text
 
 
 def test_rewards_that_ask_several(tmp_path):
     config = config_of()
     config = with_values(config, {"others": ((config.reward, with_values(config.annotation, LLM)),)})
-    assert labels_by(config, str(tmp_path)) == f"{JUDGE}, llama at node1:9001"
+    assert labels_by(Plan(config), str(tmp_path)) == f"{JUDGE}, llama at node1:9001"
 
 
 def test_a_run_that_went_on_with_another_has_their_fractions(tmp_path):
     write_labels(tmp_path / "labels.sqlite", config_of(), rule_based_judge=1, llama=3)
-    assert labels_by(config_of(**LLM), str(tmp_path)) == f"llama at node1:9001 (75.0%), {JUDGE} (25.0%)"
+    assert labels_by(Plan(config_of(**LLM)), str(tmp_path)) == f"llama at node1:9001 (75.0%), {JUDGE} (25.0%)"
 
 
 def test_labels_in_a_shared_store_may_be_of_other_runs(tmp_path):
     config = config_of(**LLM, label_store=str(tmp_path / "shared.sqlite"))
     write_labels(tmp_path / "shared.sqlite", config, rule_based_judge=1, llama=3)
-    assert labels_by(config, str(tmp_path)) == "llama at node1:9001"
+    assert labels_by(Plan(config), str(tmp_path)) == "llama at node1:9001"
 
 
 def test_a_store_that_cannot_be_read_leaves_the_settings(tmp_path):
     (tmp_path / "labels.sqlite").write_text("damaged")
-    assert labels_by(config_of(), str(tmp_path)) == JUDGE
+    assert labels_by(Plan(config_of()), str(tmp_path)) == JUDGE

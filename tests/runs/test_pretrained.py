@@ -11,11 +11,13 @@ from oni_jax.learner.guidance import Guidance
 from oni_jax.networks.guided import GuidedPolicy
 from oni_jax.networks.policy import policy_and_shapes
 from oni_jax.runs.checkpointing import restore_params
+from oni_jax.runs.plan import Plan
 from oni_jax.runs.pretrained import make_actor
 from oni_jax.settings.config import Config, check_config
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.learning import NetworkConfig, PretrainedConfig
 from oni_jax.training import build
+from oni_jax.training.plan import resolve
 from tests.evaluation.runs import write_run
 from tests.support import signals_plugin
 from tests.worlds.device.device_worlds import CONFIG, N, T, collect, make_world
@@ -80,10 +82,10 @@ def test_a_guided_policy_acts_by_the_mixture_and_says_so(earlier, steps, probabi
 
 def test_a_guide_that_has_had_its_steps_is_computed_no_more(earlier):
     _, other = earlier
-    policy, shapes = policy_and_shapes(other.network, build.build_task(other).spec)
+    policy, shapes = policy_and_shapes(other.network, Plan(other).world_spec)
     params = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
     broken = jax.tree.map(lambda x: np.full(x.shape, np.nan, x.dtype), shapes)
-    spec = build.build_task(other).spec
+    spec = Plan(other).world_spec
     shown = {name: np.zeros((1, N, *x.shape), x.dtype) for name, x in spec.observations.items()}
     guided = GuidedPolicy(policy, policy)
     for probability in (0.0, 0.5):
@@ -98,9 +100,9 @@ def test_training(earlier, tmp_path, kind):
     network = other.network if kind == "init_from" else CONFIG.network
     config = config_of(network, **{kind: folder})
     with ExitStack() as stack:
-        training = build.build_training(config, str(tmp_path), stack)
+        training = build.build_training(resolve(config), str(tmp_path), stack)
         learner = training.learner
-        _, shapes = policy_and_shapes(network, build.build_task(config).spec)
+        _, shapes = policy_and_shapes(network, Plan(config).world_spec)
         if kind == "init_from":
             _, saved = restore_params(f"{folder}/checkpoints", shapes)
             jax.tree.map(np.testing.assert_array_equal, learner.state.params, saved)
@@ -146,7 +148,7 @@ def test_nothing_is_learnt_before_the_first_reward(tmp_path):
     reward = dataclasses.replace(CONFIG.reward, extrinsic_reward_coeff=0.02)  # several batches bring the sum above 1
     config = dataclasses.replace(CONFIG, pretrained=PretrainedConfig(train_after_reward=True), reward=reward)
     with ExitStack() as stack:
-        training = build.build_training(config, str(tmp_path), stack)
+        training = build.build_training(resolve(config), str(tmp_path), stack)
         learner, guidance = training.learner, training.learner.guidance
         learner._world.start()
         first, before = jax.device_get((learner.state.params, learner.state.opt_state)), 0
@@ -173,7 +175,7 @@ def test_settings_that_do_nothing_are_refused(settings, error):
 def test_a_run_that_does_not_fit(earlier, tmp_path, kind):
     def start(config: Config) -> None:
         with ExitStack() as stack:
-            build.build_training(config, str(tmp_path / "new"), stack)
+            build.build_training(resolve(config), str(tmp_path / "new"), stack)
 
     with pytest.raises(UserError, match="nowhere/config.json can't be read"):
         start(config_of(CONFIG.network, **{kind: str(tmp_path / "nowhere")}))

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from oni_jax.envs.display import ROWS
-from oni_jax.envs.nethack import ENVIRONMENT
 from oni_jax.envs.nethack.display import DISPLAY
 from oni_jax.envs.nethack.single_game import SingleGame
 from oni_jax.envs.registry import env_spec
@@ -23,7 +22,9 @@ from oni_jax.ops.captions import running_counts
 from oni_jax.rewards.baselines import apt
 from oni_jax.rewards.combine import Potential
 from oni_jax.rewards.registry import REWARD_TYPES, RewardType
+from oni_jax.runs.run import Run
 from oni_jax.settings.annotation import AnnotationConfig
+from oni_jax.settings.config import config_to_json
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.settings.worlds import EnvConfig
@@ -80,7 +81,7 @@ def test_labels_of_the_store_come_first():
 
 
 def test_labels_without_a_run_are_the_recorded_ones():
-    labels = labels_of(ENVIRONMENT)
+    labels = labels_of(EnvConfig())
     assert labels.of(b"You kill the newt!") == ("helpful", "Claude, recorded 2026-11", True)
     assert labels.of(b"Nobody was asked about this.") is None
 
@@ -304,7 +305,8 @@ def test_labels_of_every_reward_are_shown_by_its_name(tmp_path):
     config = write_labelled_run(tmp_path / "run", {KILL: 1})
     also = dataclasses.replace(config.reward, llm_reward_type="online_cls_reward_model")
     asking = dataclasses.replace(config.annotation, goal_key="combat")
-    labels = run_labels(str(tmp_path / "run"), dataclasses.replace(config, others=((also, asking),)))
+    (tmp_path / "run" / "config.json").write_text(config_to_json(dataclasses.replace(config, others=((also, asking),))))
+    labels = run_labels(Run(str(tmp_path / "run")))
     assert {name: own.of(KILL) and own.of(KILL).source for name, own in labels.items()} == {  # type: ignore
         "online_cls": "label store",
         "online_cls_reward_model": "rule-based judge",

@@ -14,7 +14,6 @@ from oni_jax.envs.registry import env_spec
 from oni_jax.evaluation import program
 from oni_jax.evaluation.config import EvaluationConfig
 from oni_jax.evaluation.episodes import Episode
-from oni_jax.evaluation.inspection import RunReward, load_reward
 from oni_jax.evaluation.intrinsic import beside_states
 from oni_jax.evaluation.players import chosen_players, load_player, with_scoring
 from oni_jax.evaluation.results import Evaluation
@@ -23,6 +22,8 @@ from oni_jax.host.runtime import StopRequest
 from oni_jax.rewards.base import Reward
 from oni_jax.rewards.registry import observations_read
 from oni_jax.rewards.terms import RewardSum, Term
+from oni_jax.runs.rewards import RunRewards
+from oni_jax.runs.run import Run
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.show import panel, recordings
 from oni_jax.show.recordings import reward_notes, shown_steps
@@ -43,7 +44,7 @@ def train_dir(tmp_path_factory):
     return folder
 
 
-def scorer(run: RunReward) -> StepScorer:
+def scorer(run: RunRewards) -> StepScorer:
     return StepScorer(run, range(len(run.rewards.terms)), env_spec(run.config.env, observations_read(run.config)))
 
 
@@ -52,11 +53,11 @@ def beside(own: StepScorer, *given: Any) -> list[list[float]]:
 
 
 def test_rewards_are_those_of_the_labels(train_dir):
-    rewards = scorer(load_reward(str(train_dir / "labelled")))
+    rewards = scorer(Run(str(train_dir / "labelled")).rewards())
     messages = [b"", b"A message", b"You see here a rock.", b"A message", b"", b"A message", b"Another"]
     assert scored(rewards, messages, counts=[1] * 7).tolist() == [[0, 1, 0, 1, 0, 1]]
     np.testing.assert_allclose(scored(rewards, messages, num_at_once=4), [[0, 1, 0, 1 / 8, 0, 1 / 27]], rtol=1e-6)
-    later = scorer(load_reward(str(train_dir / "later")))
+    later = scorer(Run(str(train_dir / "later")).rewards())
     np.testing.assert_allclose(scored(later, messages, num_at_once=4), [[1, 0, 1 / 2, 0, 1 / 3, 1]], rtol=1e-6)
     assert beside(later, messages[:3]) == [[0, 1, 0]]  # the first was before all steps
     assert beside(rewards, messages[:2]) == [[0, 0]]  # and the last is behind them
@@ -76,7 +77,7 @@ SEEN = {"vector_obs": np.pad(np.arange(0, 8, 2, dtype=np.float32)[:, None], ((0,
 
 @pytest.mark.parametrize("num_at_once", [2, 3, 4, 8])
 def test_every_step_sees_its_own_observations(train_dir, num_at_once):
-    known = load_reward(str(train_dir / "labelled"))
+    known = Run(str(train_dir / "labelled")).rewards()
     rewards = scorer(known._replace(rewards=RewardSum([Term("strength", StrengthReward(), 1.0)]), state=()))
     assert scored(rewards, [b""] * 4, SEEN, num_at_once=num_at_once).tolist() == [[2, 4, 6]]
     assert beside(rewards, [b""] * 4, SEEN) == [[0, 2, 4, 6]]
@@ -84,7 +85,7 @@ def test_every_step_sees_its_own_observations(train_dir, num_at_once):
 
 def test_a_reward_stands_beside_what_it_is_paid_for(train_dir):
     """Some are of the caption before the step, others of what the step led to."""
-    known = load_reward(str(train_dir / "labelled"))
+    known = Run(str(train_dir / "labelled")).rewards()
     terms = [*known.rewards.terms, Term("strength", StrengthReward(), 1.0)]
     rewards = scorer(known._replace(rewards=RewardSum(terms), state=(known.state, ())))
     messages = [b"A message", b"You see here a rock.", b"", b""]

@@ -13,6 +13,7 @@ import pytest
 from oni_jax.host.runtime import StopRequest
 from oni_jax.learner.loop import Learner
 from oni_jax.learner.update import TrainState
+from oni_jax.networks.policy import init_params
 from oni_jax.rewards.base import Reward
 from oni_jax.rewards.terms import RewardSum, Term
 from oni_jax.runs.checkpointing import Checkpoints, Saved
@@ -20,6 +21,7 @@ from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
 from oni_jax.training import build, loop
 from oni_jax.training.loop import Progress
+from oni_jax.training.parts import Makers, find_progress
 from oni_jax.types import RewardOutput
 from oni_jax.worlds.actors.lockstep import LockstepWorld
 from tests.support.processes import rows
@@ -69,23 +71,21 @@ def saved(tmp_path: pathlib.Path, like: TrainState) -> Saved:
     return found
 
 
-@pytest.fixture
-def learners(monkeypatch):
-    """The learners that are built."""
-    built: list[Learner] = []
+def keeping(learners: list[Learner], **others) -> Makers:
+    """Makers of a run whose learner is added to these."""
 
     def build_learner(*args):
-        built.append(Learner(*args))
-        return built[-1]
+        learners.append(Learner(*args))
+        return learners[-1]
 
-    monkeypatch.setattr(build, "Learner", build_learner)
-    return built
+    return Makers(learner=build_learner, **others)
 
 
-def test_bad_updates_are_skipped_and_in_a_row_end_the_run(tmp_path, monkeypatch, capsys, learners):
-    monkeypatch.setattr(build, "make_rewards", lambda *_: RewardSum([Term("bad", TurnsBad(), 1.0)]))
+def test_bad_updates_are_skipped_and_in_a_row_end_the_run(tmp_path, capsys):
+    learners: list[Learner] = []
+    makers = keeping(learners, rewards=lambda *_: RewardSum([Term("bad", TurnsBad(), 1.0)]))
     with pytest.raises(UserError, match="--max_bad_updates 4: .* the intrinsic rewards"):
-        build.run(config_of(tmp_path, max_bad_updates=4), StopRequest())
+        build.run(config_of(tmp_path, max_bad_updates=4), StopRequest(), makers)
     assert capsys.readouterr().out.count("warning: an update was skipped: the intrinsic rewards are not finite") == 1
     done = summary(tmp_path)
     assert (done["env_steps"], done["updates"], done["bad_updates"]) == (8 * BATCH, 3, 5)
@@ -100,12 +100,12 @@ def test_bad_updates_are_skipped_and_in_a_row_end_the_run(tmp_path, monkeypatch,
     assert state.reward_state == 3 and state.opt_state[1][0].count == 3
 
 
-def test_episodes_of_another_task_are_not_in_the_means(tmp_path, monkeypatch, learners):
-    config = config_of(tmp_path)
+def test_episodes_of_another_task_are_not_in_the_means(tmp_path, monkeypatch):
+    config, learners = config_of(tmp_path), list[Learner]()
 
     def last_episodes(num_updates: int) -> list:
         run = dataclasses.replace(config.run, train_for_env_steps=num_updates * BATCH)
-        build.run(dataclasses.replace(config, run=run), StopRequest())
+        build.run(dataclasses.replace(config, run=run), StopRequest(), keeping(learners))
         return saved(tmp_path, learners[-1].state).progress["last_episodes"]
 
     assert len(last_episodes(4)) == config.run.stats_avg == 100
@@ -114,15 +114,13 @@ def test_episodes_of_another_task_are_not_in_the_means(tmp_path, monkeypatch, le
     assert len(last_episodes(6)) < 90  # one update's at most
 
 
-def test_parameters_that_are_not_finite_are_never_saved(tmp_path, monkeypatch, capsys):
+def test_parameters_that_are_not_finite_are_never_saved(tmp_path, capsys):
     def poisoned(*args):
         params = init_params(*args)
         return jax.tree.map(lambda x: x.at[..., 0].set(jnp.inf), params)
 
-    init_params = build.init_params
-    monkeypatch.setattr(build, "init_params", poisoned)
     with pytest.raises(UserError, match="not finite first: the parameters"):
-        build.run(config_of(tmp_path, max_bad_updates=3), StopRequest())
+        build.run(config_of(tmp_path, max_bad_updates=3), StopRequest(), Makers(params=poisoned))
     assert "nothing is saved: NaN or inf in parameters" in capsys.readouterr().out
     assert steps_saved(tmp_path) == []
 
@@ -200,11 +198,11 @@ def test_who_interrupts_twice_does_not_wait_for_a_save(tmp_path, monkeypatch):
 def test_a_reward_model_does_not_go_on_with_another_llm_s_or_prompt_s_labels():
     progress = dataclasses.asdict(Progress(env_steps=7, labels_of="llama 1f"))
     learnt, learns_nothing = Saved(None, {"rows": np.zeros(1)}, progress), Saved(None, {}, progress)
-    assert build.find_progress(learnt, "llama 1f", "path").env_steps == 7
-    assert build.find_progress(learns_nothing, "gemma 1f", "path").labels_of == "gemma 1f"
+    assert find_progress(learnt, "llama 1f", "path").env_steps == 7
+    assert find_progress(learns_nothing, "gemma 1f", "path").labels_of == "gemma 1f"
     imported = learnt._replace(progress=dataclasses.asdict(Progress()))
-    assert build.find_progress(imported, "gemma 1f", "path").labels_of == "gemma 1f"
+    assert find_progress(imported, "gemma 1f", "path").labels_of == "gemma 1f"
     with pytest.raises(UserError, match="--llm_model, .*--goal_key"):
-        build.find_progress(learnt, "llama 2e", "path")
+        find_progress(learnt, "llama 2e", "path")
     with pytest.raises(UserError, match="^path/checkpoints/7 is of another version of this program .*'later'"):
-        build.find_progress(learnt._replace(progress={**progress, "later": 1}), "llama 1f", "path")
+        find_progress(learnt._replace(progress={**progress, "later": 1}), "llama 1f", "path")

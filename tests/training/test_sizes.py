@@ -5,6 +5,7 @@ import json
 import pytest
 
 from launch import train
+from oni_jax.runs.plan import Plan
 from oni_jax.settings.config import Config, check_config
 from oni_jax.settings.fields import with_values
 from oni_jax.settings.learning import check_batch_size
@@ -70,7 +71,7 @@ WAITS = {"learner_waits_fraction": 0.9, "actors_wait_fraction": 0.9, "inference_
     ],
 )
 def test_what_limits_a_run(waits, part, flag):
-    limit = find_limit({**WAITS, **waits}, config_of(num_workers=8, precision="float32"), SERVER)
+    limit = find_limit({**WAITS, **waits}, Plan(config_of(num_workers=8, precision="float32"), SERVER))
     assert limit and part in limit.part and flag in limit.advice
 
 
@@ -78,7 +79,7 @@ def test_shorter_captions_are_advised_where_there_are_some():
     waits = {**WAITS, "captions_read_fraction": 0.5}
 
     def advice(**values):
-        limit = find_limit(waits, config_of(root_env="CrafterTextEnv-v1", **values), LAPTOP)
+        limit = find_limit(waits, Plan(config_of(root_env="CrafterTextEnv-v1", **values), LAPTOP))
         return limit and limit.advice
 
     assert advice(caption="state") == "--caption event"
@@ -86,11 +87,11 @@ def test_shorter_captions_are_advised_where_there_are_some():
 
 
 def test_what_limits_a_run_on_a_cpu():
-    limit = find_limit(WAITS, config_of(), LAPTOP)
+    limit = find_limit(WAITS, Plan(config_of(), LAPTOP))
     assert limit and "cores" in limit.part
-    on_device = find_limit({"learner_waits_fraction": 0.0}, config_of(), LAPTOP)
+    on_device = find_limit({"learner_waits_fraction": 0.0}, Plan(config_of(), LAPTOP))
     assert on_device and on_device.advice == "--cpu_devices 2"
-    assert find_limit({}, config_of(), LAPTOP) is None
+    assert find_limit({}, Plan(config_of(), LAPTOP)) is None
 
 
 def test_a_run_says_what_it_chose_and_what_limits_it(tmp_path, capfd):

@@ -14,18 +14,20 @@ from oni_jax.envs.registry import env_spec, register_environment
 from oni_jax.envs.small_env import SmallVectorEnv, small_environment
 from oni_jax.host.runtime import ChildError
 from oni_jax.learner.guidance import Guidance
+from oni_jax.learner.loop import initial_key
 from oni_jax.learner.peers.peers import SINGLE_PROCESS
 from oni_jax.learner.update import TrainState
-from oni_jax.networks.policy import init_params
+from oni_jax.networks.policy import ActorCritic, init_params, make_policy
 from oni_jax.parallel import Replicas
+from oni_jax.runs.plan import Devices, Plan
 from oni_jax.runs.pretrained import make_actor
 from oni_jax.settings.config import Config
 from oni_jax.settings.learning import LearnerConfig, NetworkConfig
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.settings.worlds import ActorConfig, EnvConfig, GoalConfig
-from oni_jax.training import build
 from oni_jax.training.loop import Progress
-from oni_jax.types import EVERYTHING, GoalModelFn
+from oni_jax.training.parts import build_world
+from oni_jax.types import EVERYTHING, EnvSpec, GoalModelFn
 from oni_jax.worlds.actors.actor_world import ActorWorld
 from oni_jax.worlds.actors.lockstep import LockstepWorld
 from oni_jax.worlds.base import World
@@ -34,11 +36,18 @@ from tests.envs.device.signals_env import SignalsEnv
 from tests.support import signals_plugin
 
 
+class Task(NamedTuple):
+    """What a world shows, and the policy that acts in it."""
+
+    spec: EnvSpec
+    policy: ActorCritic
+
+
 class Made(NamedTuple):
     """A world, what it plays, and the training state whose policy acts in it."""
 
     world: World
-    task: build.Task
+    task: Task
     state: TrainState
 
 
@@ -58,21 +67,20 @@ def make_world(
         read: what else of `EnvSpec` rewards read; all when left out.
         goal_model: of a reward's.
     """
-    task = build.build_task(config)
-    shown = dict.fromkeys((*task.spec.observations, *observations))
+    replicas = Replicas(jax.devices()[:num_devices])
+    plan = Plan(config, devices=Devices(jax.devices()[:num_devices], jax.devices()[:1]))
+    shown = dict.fromkeys((*plan.world_spec.observations, *observations))
     spec = env_spec(config.env, list(shown))._replace(
         final_observations=tuple(name for name in observations if name != EVERYTHING), **read
     )
-    task = task._replace(spec=spec)
-    replicas = Replicas(jax.devices()[:num_devices])
+    task = Task(spec, make_policy(config.network, plan.policy_spec))
     assert replicas.num_local == num_devices
     params = init_params(task.policy, task.spec, jax.random.key(1))
-    state = TrainState(params, (), (), build.initial_key(config.run.seed))
+    state = TrainState(params, (), (), initial_key(config.run.seed))
     state = replicas.put(state)
     actor = make_actor(config, task.policy, replicas)
     acted = state._replace(params=Guidance(params_of=actor.params_of).acting_params(state.params))
-    acting = jax.devices()[:1]
-    world = build.build_world(config, task, actor, acted, Progress(), acting, SINGLE_PROCESS, replicas, goal_model)
+    world = build_world(plan, spec, actor, acted, Progress(), SINGLE_PROCESS, replicas, goal_model)
     return Made(world, task, state)
 
 

@@ -7,16 +7,15 @@ from collections.abc import Sequence
 
 from oni_jax.annotation.asker import Asked
 from oni_jax.annotation.client import make_client
-from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.service import Question
 from oni_jax.answers.answerer import open_questions
-from oni_jax.envs.registry import find_environment, with_chosen_env
 from oni_jax.evaluation.asking import report
 from oni_jax.evaluation.asking.answers import ask_all
 from oni_jax.evaluation.asking.config import Ask, queries_of
 from oni_jax.evaluation.asking.summary import Rate, Tokens, rate_of_run, tokens_of, total_tokens
 from oni_jax.evaluation.asking.texts import make_items, read_captions
 from oni_jax.host.runtime import StopRequest
+from oni_jax.runs.plan import Plan, with_chosen_env
 from oni_jax.settings.fields import UserError
 from oni_jax.types import Item
 
@@ -27,13 +26,13 @@ def ask(config: Ask, stop: StopRequest) -> int:
     Raises:
         UserError: bad prompt, captions, folder or address, or a server that answered nothing.
     """
-    asked, language = queries_of(config), find_environment(with_chosen_env(config).env).language
-    prompts = [load_prompt(own, language, kind) for own, kind in asked]
+    asked, plan = queries_of(config), Plan(with_chosen_env(config))
+    prompts = [plan.prompt(own, kind) for own, kind in asked]
     captions = read_captions(config.ask)
     items = [make_items(prompt, captions) for prompt in prompts]
     rate = rate_of_run(config.ask.messages_of) if config.ask.messages_of else None
     with contextlib.ExitStack() as stack:
-        questions = open_questions(asked, language, stack)
+        questions = open_questions(asked, plan.language, stack)
         for question in questions:  # raises here what is wrong with any, before the first is asked
             make_client(question.config, question.prompt)
         names = report.name_questions(asked)

@@ -12,18 +12,16 @@ import numpy as np
 
 from oni_jax.annotation.judge_answers import describe_judge
 from oni_jax.annotation.label_store import LabelStore
-from oni_jax.annotation.prompts import Prompt, escape, load_prompt, unescape
+from oni_jax.annotation.prompts import Prompt, escape, unescape
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.annotation.stored import checked
 from oni_jax.answers.answerer import SUFFIX, models_of, shipped
 from oni_jax.answers.form import NO_GOAL, AnswerFile, Header, Row, goals_of, read_answers, write_answers
-from oni_jax.envs.registry import find_environment, languages
+from oni_jax.envs.registry import languages
 from oni_jax.host.files import check_output, write_output
 from oni_jax.host.plugins import load_plugins
-from oni_jax.rewards.registry import questions
-from oni_jax.runs.experiment import read_settings
 from oni_jax.runs.labels import store_path
-from oni_jax.runs.message_counts import MessageCounts
+from oni_jax.runs.run import Run
 from oni_jax.settings.annotation import JUDGE, AnnotationConfig
 from oni_jax.settings.config import check_values
 from oni_jax.settings.fields import UserError, nearest, setting
@@ -192,11 +190,11 @@ def _asked_for(config: AnswersConfig, file: AnswerFile) -> list[Item]:
 
 def _add(config: AnswersConfig) -> None:
     """Writes the answers of a run's store to a file, added to those there; an answer that is there stays."""
-    run = read_settings(config.add)
-    asked, language = questions(run), find_environment(run.env).language
+    run = Run(config.add)
+    asked, language = run.plan.questions, run.plan.language
     if len(asked) != 1:
         raise UserError(f"--add {config.add}: asks {len(asked)} kinds of query; a run with one becomes a file")
-    (annotation, name), (path, out) = asked[0], (store_path(run, config.add), config.out)
+    (annotation, name), (path, out) = asked[0], (store_path(run.plan.config, config.add), config.out)
     if not (language and language.name):
         raise UserError(f"--add {config.add}: the Language of its environment has no name; give it one")
     if annotation.goal or annotation.prompt_file or annotation.prompt_version != AnnotationConfig.prompt_version:
@@ -211,7 +209,7 @@ def _add(config: AnswersConfig) -> None:
     model = annotation.llm_model if annotation.llm_server_addr else next(iter(models_of(annotation, language, name)))
     if describe_judge(model):
         raise UserError(f"--add {config.add}: the {describe_judge(model)}, gave its answers")
-    store, prompt = LabelStore(path), load_prompt(annotation, language, name)
+    store, prompt = LabelStore(path), run.plan.prompt(annotation, name)
     try:
         stored = checked(kind, store.all(model, prompt.digest))
     except OSError as error:
@@ -230,7 +228,7 @@ def _add(config: AnswersConfig) -> None:
             f"{language.name} by {model}; name another file"
         )
     goals = tuple(dict.fromkeys((*header.goals, goal)))
-    column, counts = goals.index(goal), _counts(config.add, prompt)
+    column, counts = goals.index(goal), _counts(run, prompt)
     none: tuple[bytes | None, ...] = (None,) * len(goals)
     there = before.rows.items() if before else ()
     rows = {item: Row((*row.answers, *none[len(row.answers) :]), row.count) for item, row in there}
@@ -245,30 +243,27 @@ def _add(config: AnswersConfig) -> None:
     print(f"{num_new:,} answers added; {_described(out, file)}")
 
 
-def _counts(folder: str, prompt: Prompt) -> collections.Counter[bytes]:
+def _counts(run: Run, prompt: Prompt) -> collections.Counter[bytes]:
     """Returns how often a run met what the LLM was asked about."""
-    met, asked = MessageCounts(), collections.Counter[bytes]()
-    met.restore(folder)
-    for caption, count in met.counts().items():
+    asked = collections.Counter[bytes]()
+    for caption, count in run.captions().items():
         asked[prompt.rewrite(caption)] += max(0, int(count))
     return asked
 
 
-def _least_certain(folder: str, met: Sequence[tuple[bytes, int]]) -> list[tuple[bytes, int]]:
+def _least_certain(of: Run, met: Sequence[tuple[bytes, int]]) -> list[tuple[bytes, int]]:
     """Returns captions and counts, sorted by what a run's model expects to get wrong of their steps, the most first.
 
     Raises:
         UserError: the run has no model of the answers, or it reads more than captions.
     """
-    from oni_jax.evaluation.inspection import load_reward  # which imports JAX
-
-    run = load_reward(folder)
+    run = of.rewards()
     asking = next((i for i, term in enumerate(run.rewards.terms) if term.question >= 0), 0)
     learning, state = run.rewards.terms[asking].reward.learning, run.rewards.states(run.state)[asking]
     doubts = learning.doubts(state, [caption for caption, _ in met])
     if doubts is None:
         raise UserError(
-            f"--uncertain: {folder} has no model of the answers that reads captions alone; use a run of "
+            f"--uncertain: {of.folder} has no model of the answers that reads captions alone; use a run of "
             "--goal_suggester model, of --llm_reward_type online_cls_reward_model, or with --unanswered model"
         )
     weights = doubts * np.array([count for _, count in met])
@@ -277,8 +272,8 @@ def _least_certain(folder: str, met: Sequence[tuple[bytes, int]]) -> list[tuple[
 
 def _list_missing(config: AnswersConfig) -> None:
     """Lists the captions, as the LLM would be asked about them, that a run met and has no answer to."""
-    run = read_settings(config.missing)
-    asked, language = questions(run), find_environment(run.env).language
+    run = Run(config.missing)
+    asked = run.plan.questions
     if not asked:
         raise UserError(f"--missing {config.missing}: the run asks nothing")
     annotation, name = asked[0]
@@ -286,19 +281,14 @@ def _list_missing(config: AnswersConfig) -> None:
         raise UserError(
             f"--missing {config.missing}: it asks about {len(QUERIES[name].placeholders)} captions at a time"
         )
-    prompt = load_prompt(annotation, language, name)
-    met = _counts(config.missing, prompt)
-    path, known = store_path(run, config.missing), set[Item]()
-    if os.path.exists(path):
-        store = LabelStore(path)
-        for model in models_of(annotation, language, name):
-            known |= {row.item for row in checked(QUERIES[name], store.all(model, prompt.digest))}
-        store.close()
+    prompt = run.plan.prompt(annotation, name)
+    met = _counts(run, prompt)
+    known = {row.item for row in run.annotations() if row.question == 0}
     missing = [(caption, count) for caption, count in met.most_common() if caption and (caption,) not in known]
     steps, all_steps = sum(count for _, count in missing), max(1, met.total())
     num_missing = len(missing)
     if config.uncertain:
-        missing = _least_certain(config.missing, missing)[: config.uncertain]
+        missing = _least_certain(run, missing)[: config.uncertain]
     print(f"{num_missing:,} of {len(met):,} captions have no answer, {steps / all_steps:.2%} of the steps")
     if config.csv:
         out = io.StringIO(newline="")

@@ -9,7 +9,7 @@ from oni_jax.annotation.answers import TOKEN_COUNTS
 from oni_jax.annotation.asker import Asked
 from oni_jax.annotation.prompts import Prompt
 from oni_jax.answers.agreement import cohens_kappa
-from oni_jax.runs.curves import read_run
+from oni_jax.runs.run import Run
 from oni_jax.types import Item
 
 CHARS_PER_TOKEN = 4
@@ -97,7 +97,7 @@ def rate_of_run(folder: str) -> Rate | None:
     Raises:
         UserError: there is no run, or it has no rows of metrics yet.
     """
-    run = read_run(folder, folder, ["labels_asked"])
+    run = Run(folder).metrics(["labels_asked"])
     counts = np.nan_to_num(run.metrics.get("labels_asked", np.zeros(len(run.env_steps))))
     # Counted since the start of the process: a smaller number is a later start's.
     added = np.diff(counts, prepend=0.0)

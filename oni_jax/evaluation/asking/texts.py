@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from oni_jax.annotation.prompts import Prompt, unescape
 from oni_jax.evaluation.asking.config import SEPARATOR, AskConfig
-from oni_jax.runs.message_counts import FILE_NAME, MessageCounts
+from oni_jax.runs.message_counts import FILE_NAME
+from oni_jax.runs.run import Run
 from oni_jax.settings.fields import UserError
 from oni_jax.types import Item
 
@@ -43,10 +44,7 @@ def _of_file(path: str, column: str) -> list[bytes]:
 
 def _of_run(folder: str) -> list[bytes]:
     """Returns the captions that a run met, the most frequent first; nothing in its folder is written or locked."""
-    met = MessageCounts()
-    met.restore(folder)
-    counts = met.counts()
-    captions = [caption for caption in sorted(counts, key=lambda caption: -counts[caption]) if caption]
+    captions = [caption for caption, _ in Run(folder).captions().most_common() if caption]
     if not captions:
         raise UserError(f"--messages_of {folder}: has no captions in {FILE_NAME}; name the folder of a run that saved")
     return captions

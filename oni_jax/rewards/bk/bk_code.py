@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from oni_jax.envs.registry import find_environment
+from oni_jax.envs.registry import offered_spec
 from oni_jax.rewards.base import Reward
 from oni_jax.rewards.bk.code import Reads, arguments_read, read_code
 from oni_jax.rewards.bk.potential import shape
@@ -58,7 +58,7 @@ class CodePotential(WindowPotential):
 
 def names_seen(config: Config) -> Sequence[str]:
     """Returns the names of the observations that a code sees: all that the environment offers."""
-    return list(find_environment(config.env).make_spec(config.env).observations)
+    return list(offered_spec(config.env).observations)
 
 
 def observations(config: Config) -> Collection[str]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
-from oni_jax.envs.registry import caption_reader, find_environment
+from oni_jax.envs.registry import caption_reader
 from oni_jax.rewards.base import Reward
 from oni_jax.rewards.bk.goals import HORIZON, NAMES, GoalLibrary, GoalVectors, read_library, texts_of_window
 from oni_jax.rewards.bk.potential import shape
@@ -129,7 +129,7 @@ def observations(config: Config) -> Collection[str]:
 
 def make(context: RewardContext) -> Reward:
     config, reward = context.config, context.config.reward
-    language = find_environment(config.env).language
+    language = context.environment.language
     scorer = GoalPotential(
         read_library(reward.reward_dir),
         make_embedder(config),

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from oni_jax.envs.history import ACTIONS, NO_ACTION, TIMES, past_name
-from oni_jax.envs.registry import env_spec, find_environment
+from oni_jax.envs.registry import env_spec
 from oni_jax.host.run_files import trained_at
 from oni_jax.rewards.base import Reward, Seen
 from oni_jax.rewards.bk.potential import PUBLISHED, PotentialScorer, shape
@@ -86,7 +86,7 @@ def _trained_preferences(folder: str, saved_at: int) -> PreferenceModel:
 
 def observations(config: Config) -> Collection[str]:
     reward, trained = config.reward, trained_preferences(config.reward.reward_dir).settings
-    num_actions = find_environment(config.env).make_spec(config.env).num_actions
+    num_actions = env_spec(config.env).num_actions
     if trained.num_actions != num_actions:
         raise UserError(
             f"--reward_dir {reward.reward_dir}: was trained with {trained.num_actions} actions, and "

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from oni_jax import parallel
-from oni_jax.envs.registry import find_environment
 from oni_jax.ops.moments import Moments, initial_moments, merge_moments, no_moments
 from oni_jax.ops.shaping import Carried, published_shaping
 from oni_jax.rewards.base import Reward, Scorer, Seen
@@ -111,7 +110,7 @@ def shape(context: RewardContext, scorer: PotentialScorer) -> Reward:
             f"--potential_warmup_steps {warmup}: has no meaning with --potential_shaping {PUBLISHED}, which pays "
             "from the first step on; leave it out"
         )
-    if find_environment(config.env).device is None:
+    if context.environment.device is None:
         raise UserError(
             f"--potential_shaping {PUBLISHED}: carries values over from rollout to rollout, which environments on the "
             f"accelerator alone keep in order, and {config.env.root_env} is none; leave it out"

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from oni_jax.envs.goals import BY_LLM, MODEL, Suggested
-from oni_jax.envs.registry import find_environment
 from oni_jax.networks.registry import find_encoder
 from oni_jax.ops.captions import a_step_of_each
 from oni_jax.rewards.ellm.ellm import MAX_ASKED, GoalReward, Matcher, Matches, SuggestedGoalReward
@@ -167,7 +166,7 @@ def make_frozen(context: RewardContext) -> FrozenGoalReward:
 def make_goal_model(context: RewardContext) -> GoalModel:
     """Makes the goal model of an environment. Raises UserError: settings of the encoder that don't fit."""
     config, spec = context.config, context.spec
-    environment = find_environment(config.env)
+    environment = context.environment
     assert environment.device is not None
     env, encoder = environment.device(config.env).env, None  # type: ignore  # without the goals themselves
     if env.num_caption_features:

@@ -22,8 +22,10 @@ from oni_jax.host.run_files import (
     summary,
 )
 from oni_jax.metrics.rows import printable
-from oni_jax.runs.experiment import is_running, read_settings
+from oni_jax.runs.experiment import is_running
 from oni_jax.runs.labels import asked, labels_by
+from oni_jax.runs.plan import Plan
+from oni_jax.runs.run import Run
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
 
@@ -77,7 +79,7 @@ def list_runs(folder: str) -> tuple[list[ListedRun], list[str]]:
 
 def read_listed(folder: str, name: str) -> ListedRun:
     """Reads what is listed of the run in a folder. Raises UserError: its settings can't be read."""
-    config, row, ended = read_settings(folder), last_row(folder), summary(folder)
+    config, row, ended = Run(folder).config, last_row(folder), summary(folder)
     saved, running = saved_steps(folder), is_running(folder)
     so_far = int(_number(row, "env_steps") or 0)
     steps = max([so_far, *saved]) if running else max(saved, default=so_far)
@@ -98,8 +100,9 @@ def read_listed(folder: str, name: str) -> ListedRun:
 
 def _labels_by(config: Config, folder: str) -> str:
     """Returns who made a run's labels, in few words where it has asked nobody else earlier."""
-    of_all, short = labels_by(config, folder), ", ".join(asked(config, short=True).values())
-    return short if of_all == ", ".join(asked(config).values()) else of_all
+    plan = Plan(config)  # runs no code that lies in a run's folder
+    of_all, short = labels_by(plan, folder), ", ".join(asked(plan, short=True).values())
+    return short if of_all == ", ".join(asked(plan).values()) else of_all
 
 
 def table(runs: Sequence[ListedRun], width: int, now: float) -> list[str]:

@@ -13,7 +13,8 @@ from markupsafe import Markup
 from oni_jax.annotation.prompts import escape
 from oni_jax.evaluation.inspection import InspectedCaption, inspect_reward
 from oni_jax.host.run_files import summary
-from oni_jax.runs.curves import SUCCESS, Run, Setting, last_value, read_run
+from oni_jax.runs.curves import SUCCESS, Curves, Setting, last_value
+from oni_jax.runs.run import Run
 from oni_jax.settings.config import listed
 from oni_jax.settings.fields import UserError
 from oni_jax.show.report.config import ReportConfig
@@ -49,7 +50,7 @@ def make_report(config: ReportConfig, added: Mapping[bytes, int] | None = None) 
     Raises:
         UserError: there is no such run, it has no rows of metrics yet, or a named file can't be used.
     """
-    run = read_run(config.folder, config.experiment, {*DRAWN, *TILES})
+    run = Run(config.folder).metrics({*DRAWN, *TILES}, config.experiment)
     evaluation = _evaluation(config)  # first, since it may fail and the rest takes seconds
     about_captions, captions = _captions(config, added)
     known = [(field, value) for field, value in listed(run.config) if not field.metadata["secret"]]
@@ -85,7 +86,7 @@ def page_template() -> jinja2.Template:
     return jinja2.Environment(loader=beside, finalize=shown, **options).get_template("report.html")
 
 
-def _facts(run: Run) -> list[tuple[str, str]]:
+def _facts(run: Curves) -> list[tuple[str, str]]:
     """Returns (label, number) of the facts at the top of the page."""
     time = datetime.timedelta(seconds=round(run.hours[-1] * 3600))
     facts = [("environment steps", f"{run.env_steps[-1]:,.0f}"), ("of training", str(time))]
@@ -101,7 +102,7 @@ def _commit(folder: str) -> str:
     return str(summary(folder).get("commit", ""))
 
 
-def _figures(run: Run) -> Iterator[tuple[str, str]]:
+def _figures(run: Curves) -> Iterator[tuple[str, str]]:
     """Yields each figure's name and data URI."""
     for name in FIGURES:
         figure = draw(name, [Setting(run.name, (run,))])

@@ -9,7 +9,8 @@ import pytest
 
 from oni_jax.envs.base import make_step_output
 from oni_jax.envs.crafter import things
-from oni_jax.envs.registry import env_spec, find_environment, make_vector_env, own_spec, with_chosen_env
+from oni_jax.envs.registry import env_spec, find_environment, make_vector_env, own_spec
+from oni_jax.runs.plan import with_chosen_env
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.learning import NetworkConfig

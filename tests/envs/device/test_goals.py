@@ -9,9 +9,10 @@ import pytest
 from oni_jax.envs.base import make_step_output
 from oni_jax.envs.device.goals import SUGGESTERS
 from oni_jax.envs.goals import GOAL_STATS
-from oni_jax.envs.registry import env_spec, make_vector_env, with_chosen_env
+from oni_jax.envs.registry import env_spec, make_vector_env
 from oni_jax.networks.registry import policy_observations
 from oni_jax.rewards.registry import check_rewards
+from oni_jax.runs.plan import with_chosen_env
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.learning import NetworkConfig

@@ -25,6 +25,7 @@ from oni_jax.settings.rewards import RewardConfig
 from oni_jax.settings.run import RunConfig
 from oni_jax.settings.worlds import ActorConfig, EnvConfig
 from oni_jax.training import build
+from oni_jax.training.plan import resolve
 from oni_jax.types import CaptionBatch, StepCaptions, Trajectory
 from oni_jax.worlds.base import Collected
 from tests.rewards.test_conformance import KEY, trajectory_of
@@ -183,7 +184,7 @@ CATCH = Config(
 def play(config: Config, folder: pathlib.Path, num_batches: int, saved: dict) -> tuple[list, dict]:
     """(trajectory, F) of each batch, and the world as it was left."""
     with ExitStack() as stack:
-        training = build.build_training(config, str(folder), stack)
+        training = build.build_training(resolve(config), str(folder), stack)
         world, rewards = training._world, training.learner.reward
         assert not saved or world.restore(saved)
         world.start()

@@ -7,11 +7,12 @@ import time
 import numpy as np
 import pytest
 
-from oni_jax.envs.registry import env_spec, with_chosen_env
+from oni_jax.envs.registry import env_spec
 from oni_jax.rewards.ellm import ellm, goal_rewards
 from oni_jax.rewards.ellm.ellm import Matcher
 from oni_jax.rewards.registry import check_rewards, make_rewards, observations_read, questions
 from oni_jax.rewards.terms import RewardSum
+from oni_jax.runs.plan import with_chosen_env
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError

@@ -18,18 +18,18 @@ from oni_jax.annotation.queries.suggestions import parsed
 from oni_jax.answers.answerer import shipped_path
 from oni_jax.answers.form import read_answers
 from oni_jax.envs.device.goals import SUGGESTED
-from oni_jax.envs.registry import env_spec, find_environment, languages, with_chosen_env
+from oni_jax.envs.registry import env_spec, find_environment, languages
 from oni_jax.parallel import Replicas
 from oni_jax.rewards.ellm import goal_model
 from oni_jax.rewards.ellm.goal_rewards import ModelledGoalReward
 from oni_jax.rewards.registry import check_rewards, make_rewards, observations_read, questions
 from oni_jax.rewards.terms import RewardSum
 from oni_jax.rewards.trained import load_trained, save_trained
+from oni_jax.runs.plan import Plan, with_chosen_env
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.settings.worlds import GoalConfig
-from oni_jax.training import build
 from oni_jax.types import Annotation, CaptionBatch, StepCaptions
 from tests.rewards.ellm.test_ellm import asked, config_of, observe
 from tests.support.documented import undocumented
@@ -270,7 +270,7 @@ def signals(**goals):
 def played(num_devices: int = 1, **goals):
     """Rollouts of a world while a model learns that the signals 1 and 3 suggest the last goal, and others none."""
     config = signals(**goals)
-    rewards = make_rewards(config, build.build_task(config).spec, Replicas(jax.devices()[:num_devices]))
+    rewards = make_rewards(config, Plan(config).world_spec, Replicas(jax.devices()[:num_devices]))
     world, task, _ = make_world(config, num_devices, ("signal", "open_goals"), goal_model=rewards.goal_model)
     state = rewards.init(jax.random.key(0))
     world.suggest_by(rewards.acting(state))

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from oni_jax.runs.curves import Setting, group_runs, read_run
+from oni_jax.runs.curves import Setting, group_runs
+from oni_jax.runs.run import Run
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError, with_values
 from oni_jax.show.report.panels import DRAWN
@@ -18,7 +19,7 @@ from tests.show.report.runs import learning, row, write_run
 def settings(tmp_path) -> list[Setting]:
     folders = [write_run(tmp_path / f"score_seed_{seed}", learning(seed), seed=seed) for seed in (1, 2, 3)]
     folders.append(write_run(tmp_path / "_$odd_name^", learning(5), gamma=0.9))
-    return group_runs([read_run(str(folder), folder.name, DRAWN) for folder in folders])
+    return group_runs([Run(str(folder)).metrics(DRAWN, folder.name) for folder in folders])
 
 
 def test_files_of_what_there_is_data_for(settings, tmp_path):
@@ -37,7 +38,7 @@ def test_files_of_what_there_is_data_for(settings, tmp_path):
 
 def test_what_has_no_data_is_told(tmp_path):
     folder = write_run(tmp_path / "a", [row(1, 1.0, mean_return=1.0)], root_env="Catch-v0")
-    written, missing = write_figures(group_runs([read_run(str(folder), "a", DRAWN)]), str(tmp_path / "plots"))
+    written, missing = write_figures(group_runs([Run(str(folder)).metrics(DRAWN, "a")]), str(tmp_path / "plots"))
     assert missing == [
         "intrinsic_return",
         "success",
@@ -77,7 +78,7 @@ def test_a_panel_for_each_of_the_rewards(tmp_path):
     config = with_values(Config(), {"llm_reward_type": "online_cls"})
     others = ((with_values(config.reward, {"llm_reward_type": "rnd"}), config.annotation),)
     folder = write_run(tmp_path / "a", rows, llm_reward_type="online_cls", others=others)
-    figure = draw("intrinsic_return", group_runs([read_run(str(folder), "a", DRAWN)]))
+    figure = draw("intrinsic_return", group_runs([Run(str(folder)).metrics(DRAWN, "a")]))
     assert figure and [axis.get_title(loc="left").split(",")[0] for axis in figure.axes] == [
         *["Intrinsic return (online_cls)"] * 2,
         *["Intrinsic return (rnd)"] * 2,
@@ -89,7 +90,7 @@ def test_metrics_of_one_of_several_rewards_are_drawn_by_its_name(tmp_path):
     others = ((with_values(config.reward, {"llm_reward_type": "rnd"}), config.annotation),)
     rows = [row(i, float(i), **{"reward/online_cls_reward_model/accuracy": 0.5}) for i in (1, 2)]
     folder = write_run(tmp_path / "a", rows, llm_reward_type="online_cls_reward_model", others=others)
-    figure = draw("reward_model", group_runs([read_run(str(folder), "a", DRAWN)]))
+    figure = draw("reward_model", group_runs([Run(str(folder)).metrics(DRAWN, "a")]))
     title = "Reward model's accuracy on its batches (online_cls_reward_model)"
     assert figure and [axis.get_title(loc="left") for axis in figure.axes] == [title] * 2
 
@@ -97,7 +98,7 @@ def test_metrics_of_one_of_several_rewards_are_drawn_by_its_name(tmp_path):
 def test_only_settings_with_data_are_in_the_legend(tmp_path):
     first = write_run(tmp_path / "a", [row(1, 1.0, **{"reward/accuracy": 0.5})])
     second = write_run(tmp_path / "b", [row(1, 1.0)], gamma=0.9)
-    settings = group_runs([read_run(str(folder), folder.name, DRAWN) for folder in (first, second)])
+    settings = group_runs([Run(str(folder)).metrics(DRAWN, folder.name) for folder in (first, second)])
     figure = draw("reward_model", settings)
     assert figure is not None and [text.get_text() for text in figure.legends[0].get_texts()] == [" a"]
     assert [text.get_text() for axis in figure.axes[2:] for text in axis.texts] == ["no data", "no data"]
@@ -109,7 +110,7 @@ def test_the_legend_says_who_made_the_labels(tmp_path):
     judged = {**rewarded, "answers": "judge"}
     folders = [write_run(tmp_path / f"score_{seed}", learning(seed), seed=seed, **judged) for seed in (1, 2)]
     folders.append(write_run(tmp_path / "llm", learning(1), llm_server_addr="node", llm_model="llama", **rewarded))
-    figure = draw("return", group_runs([read_run(str(folder), folder.name, DRAWN) for folder in folders]))
+    figure = draw("return", group_runs([Run(str(folder)).metrics(DRAWN, folder.name) for folder in folders]))
     assert figure and [text.get_text().strip() for text in figure.legends[0].get_texts()] == [
         "score (2 seeds), labels by: rule-based judge, not an LLM",
         "llm, labels by: llama at node",

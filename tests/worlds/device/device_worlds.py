@@ -8,7 +8,6 @@ from oni_jax.settings.config import Config
 from oni_jax.settings.learning import LearnerConfig, NetworkConfig
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.settings.worlds import EnvConfig
-from oni_jax.training import build
 from oni_jax.types import GoalModelFn
 from oni_jax.worlds.base import Collected
 from oni_jax.worlds.device.device_world import DeviceWorld
@@ -30,7 +29,7 @@ def make_world(
     observations: Collection[str] = ("signal",),
     read: Mapping[str, Any] = {},
     goal_model: GoalModelFn | None = None,
-) -> tuple[DeviceWorld, build.Task, TrainState]:
+) -> tuple[DeviceWorld, made.Task, TrainState]:
     """See `made.make_world`."""
     world, task, state = made.make_world(config, num_devices, observations, read, goal_model)
     assert isinstance(world, DeviceWorld)

@@ -1,0 +1,145 @@
+"""The plugins and prompt files that a run was trained with, of which it keeps copies and hashes in its folder.
+
+Whoever reads the run later may be in another folder, and the files may have changed, or be gone.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeVar
+
+from oni_jax.host.files import write_atomically
+from oni_jax.host.plugins import OURS, module_files, plugin_names, root_of
+from oni_jax.runs.plan import Plan
+from oni_jax.settings.annotation import JUDGE, RECORDED
+from oni_jax.settings.config import Config
+from oni_jax.settings.fields import UserError
+
+FOLDER, INDEX = "trained_with", "files.json"
+PLUGINS, PROMPTS = "plugins", "prompts"
+# Settings that name a file or a folder, and values of them that name none.
+PATHS = ("reward_dir", "word_vectors", "answers", "label_store", "llm_chat_template", "init_from", "guide")
+WORDS = ("", RECORDED, JUDGE, "llama3", "none")
+
+Section = TypeVar("Section")
+
+
+class Kept(NamedTuple):
+    """The files of a run, by hashes."""
+
+    started_in: str = ""  # the current folder
+    plugins: Mapping[str, Mapping[str, str]] = {}  # name -> path under its root -> hash
+    prompts: Mapping[str, str] = {}  # path, as it was given -> hash
+
+
+def keep_files(plan: Plan, folder: str) -> list[str]:
+    """Keeps copies of a run's plugins and prompt files in its folder, and the folder in which it was started.
+
+    Returns:
+        The names of those that differ from the run's last start.
+
+    Raises:
+        UserError: they can't be read or written.
+    """
+    before, here = _read_index(folder), os.path.join(folder, FOLDER)
+    plugins, prompts = dict[str, dict[str, str]](), dict[str, str]()
+    try:
+        for name in plugin_names(plan.config.env.plugin):
+            root = root_of(name)
+            texts = {path: _read(os.path.join(root, path)) for path in _files(plan, name, root)}
+            for path, text in texts.items():
+                _write(os.path.join(here, PLUGINS, path), text)
+            plugins[name] = {path: _digest(text) for path, text in texts.items()}
+        for path in {own.annotation.prompt_file for own in plan.config.terms()} - {""}:
+            prompts[path] = _digest(text := _read(path))
+            _write(_prompt_copy(folder, path, prompts[path]), text)
+        now = Kept(os.getcwd(), plugins, prompts)
+        _write(os.path.join(here, INDEX), json.dumps(now._asdict(), indent=2).encode())
+    except OSError as error:
+        raise UserError(f"{error.filename or here}: can't be kept in {here} ({error.strerror})") from None
+    pairs = [(before.prompts, prompts), *((before.plugins.get(name, {}), files) for name, files in plugins.items())]
+    differing = [path for old, new in pairs for path, digest in new.items() if old.get(path, digest) != digest]
+    return [*dict.fromkeys(differing)]  # plugins may share files
+
+
+def as_trained(folder: str, config: Config) -> Config:
+    """Returns a run's settings with paths that hold in any folder; its plugins become those that it was trained with.
+
+    A plugin is the user's own as long as it is what it was, else the run's copy.
+    """
+    kept = _read_index(folder)
+    for name, files in kept.plugins.items():
+        copies = os.path.join(os.path.abspath(folder), FOLDER, PLUGINS)
+        if name in sys.modules or _holds(root_of(plugin_names(name)[0]), files) or not _holds(copies, files):
+            continue
+        print(f"--plugin {name}: is not what it was; the copy in {copies} is used", flush=True)
+        sys.path.insert(0, copies)
+
+    def located(path: str) -> str:
+        there = os.path.join(kept.started_in, path)
+        return there if path not in WORDS and os.path.exists(there) else path
+
+    def prompt_file(path: str) -> str:
+        copy = _prompt_copy(folder, path, kept.prompts.get(path, ""))
+        return copy if os.path.exists(copy) else located(path)
+
+    by = {**dict.fromkeys(PATHS, located), "prompt_file": prompt_file}
+    pairs = ((_replaced(reward, by), _replaced(annotation, by)) for reward, annotation in config.others)
+    parts = {name: _replaced(getattr(config, name), by) for name in ("reward", "annotation", "pretrained")}
+    return dataclasses.replace(config, others=tuple(pairs), **parts)
+
+
+def _replaced(section: Section, by: Mapping[str, Callable[[str], str]]) -> Section:
+    fields = {field.name for field in dataclasses.fields(section)} & by.keys()  # type: ignore[arg-type]
+    return dataclasses.replace(section, **{name: by[name](getattr(section, name)) for name in fields})  # type: ignore
+
+
+def _files(plan: Plan, plugin: str, root: str) -> list[str]:
+    """Returns the files of a plugin: its modules, and the prompts and rules of the environment that it brings."""
+    language = plan.language
+    modules = [plugin, *([language.judge_rules] if language and language.judge_rules else [])]
+    prompts = os.path.abspath(language.prompts) if language else ""
+    found = module_files(modules)
+    if root and prompts.startswith(f"{root}{os.sep}") and OURS not in os.path.relpath(prompts, root).split(os.sep):
+        names = sorted(name for name in os.listdir(prompts) if name.endswith(".json"))
+        found += [os.path.relpath(os.path.join(prompts, name), root) for name in names]
+    return found
+
+
+def _holds(root: str, files: Mapping[str, str]) -> bool:
+    """Returns whether a folder holds these files, of these hashes."""
+    try:
+        return bool(root) and all(_digest(_read(os.path.join(root, path))) == x for path, x in files.items())
+    except OSError:
+        return False
+
+
+def _read_index(folder: str) -> Kept:
+    """Reads what a run keeps: nothing, if it is of an older version, or the file is damaged."""
+    try:
+        found = Kept(**json.loads(_read(os.path.join(folder, FOLDER, INDEX))))
+        plugins = {name: {str(path): str(x) for path, x in files.items()} for name, files in found.plugins.items()}
+        return Kept(str(found.started_in), plugins, {path: str(x) for path, x in found.prompts.items()})
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+        return Kept()
+
+
+def _prompt_copy(folder: str, path: str, digest: str) -> str:
+    return os.path.join(os.path.abspath(folder), FOLDER, PROMPTS, f"{digest[:8]}_{os.path.basename(path)}")
+
+
+def _digest(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def _write(path: str, text: bytes) -> None:
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    write_atomically(path, text)

@@ -1,0 +1,156 @@
+"""The plan of a run: what its settings come to, looked up once. Without JAX, which takes seconds to import.
+
+It lies below `evaluation` and `offline`, which read runs. `training.plan.resolve` adds what suits the machine.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from oni_jax.annotation.prompts import Prompt, load_prompt
+from oni_jax.answers.answerer import with_chosen_answers
+from oni_jax.envs.base import Environment, Language
+from oni_jax.envs.event_captions import EVENT, STATE
+from oni_jax.envs.goals import BY_LLM, LLM, NO_GOALS, ORACLE, TASK
+from oni_jax.envs.registry import AUTO, check_env, env_spec, find_environment
+from oni_jax.host.plugins import load_plugins
+from oni_jax.networks.registry import policy_observations
+from oni_jax.rewards.registry import GOAL_REWARDED, NONE, REWARD_TYPES, observations_read, questions
+from oni_jax.settings.annotation import AnnotationConfig
+from oni_jax.settings.config import Config
+from oni_jax.settings.fields import UserError
+from oni_jax.types import EnvSpec
+
+
+class Machine(NamedTuple):
+    """Cores, memory and accelerators of a process."""
+
+    num_cores: int
+    memory_bytes: int
+    num_accelerators: int = 0  # 0: the cores compute
+    accelerator_bytes: int = 0  # of each; 0: unknown
+
+
+class Chosen(NamedTuple):
+    """A setting's value, and why it is that."""
+
+    flag: str
+    value: int | str
+    reason: str
+
+
+class Devices(NamedTuple):
+    """The devices of a run."""
+
+    learning: Sequence[Any]  # of all processes
+    acting: Sequence[Any]  # of this one
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A run's settings, and what they name. Each part is looked up when it is first read, and then kept.
+
+    Raises:
+        UserError: where a part is read: it can't be found, or does not fit the others.
+    """
+
+    config: Config
+    machine: Machine | None = None  # the last three: of a training
+    chosen: Sequence[Chosen] = ()  # what was left to the machine
+    devices: Devices = Devices((), ())
+
+    @functools.cached_property
+    def environment(self) -> Environment:
+        return find_environment(self.config.env)
+
+    @property
+    def language(self) -> Language | None:
+        return self.environment.language
+
+    @functools.cached_property
+    def questions(self) -> Sequence[tuple[AnnotationConfig, str]]:
+        """The run's questions, each once: settings and kind of query."""
+        return questions(self.config)
+
+    def prompt(self, settings: AnnotationConfig, kind: str) -> Prompt:
+        """Returns the prompt of a question."""
+        return load_prompt(settings, self.language, kind)
+
+    @functools.cached_property
+    def policy_spec(self) -> EnvSpec:
+        """The environment with what the policy observes."""
+        load_plugins(self.config.env.plugin)  # one may register the encoder
+        return env_spec(self.config.env, policy_observations(self.config.network))
+
+    @functools.cached_property
+    def reward_spec(self) -> EnvSpec:
+        """The environment with what the policy or a reward observes."""
+        return env_spec(self.config.env, observations_read(self.config))
+
+    @functools.cached_property
+    def world_spec(self) -> EnvSpec:
+        """The environment with what the policy, a reward or the guide observes."""
+        return env_spec(self.config.env, {*observations_read(self.config), *self._guide_observations()})
+
+    def _guide_observations(self) -> Collection[str]:
+        """Returns the names of the observations that the guide reads.
+
+        Raises:
+            UserError: there is no such run, or it sees goals and this run suggests none.
+        """
+        from oni_jax.runs.run import Run  # it imports this
+
+        guide = self.config.pretrained.guide
+        if not guide:
+            return ()
+        network = Run(guide).config.network
+        if network.goal_conditioned and self.config.env.goals.goal_suggester == NO_GOALS:
+            raise UserError(f"--guide {guide}: sees goals; say whose with --goal_suggester, such as task or oracle")
+        return policy_observations(network)
+
+    def world_seed(self, env_steps: int, process: int = 0) -> int:
+        """Returns the seed of the environments of a process, in a run that has come so far."""
+        parts = [self.config.run.seed, env_steps, *([process] if process else [])]
+        return int(np.random.SeedSequence(parts).generate_state(1)[0])
+
+
+def with_choices(config: Config) -> Config:
+    """Returns the settings with what they leave open chosen, on any machine: `with_chosen_env`, and `--answers`."""
+    config = with_chosen_env(config)
+    return with_chosen_answers(config, questions(config), find_environment(config.env).language)
+
+
+def with_chosen_env(config: Config) -> Config:
+    """Returns the settings with `auto` of --caption and --goal_suggester replaced by what suits rewards and policy.
+
+    Raises:
+        UserError: an unknown environment, settings of another one, or a policy that is to see goals where there are
+            none.
+    """
+    env, goals = config.env, config.env.goals
+    labels_events = find_environment(env).labels_events  # also loads the plugins
+    terms = [(own, REWARD_TYPES.get(own.reward.llm_reward_type, NONE)) for own in config.terms()]
+    paying = [own for own, kind in terms if kind.pays_goals]
+    if env.caption == AUTO:
+        is_event = labels_events and all(kind.of_events for _, kind in terms)
+        env = dataclasses.replace(env, caption=EVENT if is_event else STATE)
+    if goals.goal_suggester == AUTO:
+        asks = any(own.annotation.llm_server_addr for own in paying)
+        of_state = TASK if env.crafter.crafter_task else LLM if asks else ORACLE
+        suggester = of_state if paying or config.network.goal_conditioned else NO_GOALS
+        goals = dataclasses.replace(goals, goal_suggester=suggester)
+    if config.network.goal_conditioned and goals.goal_suggester == NO_GOALS:
+        raise UserError(f"--goal_suggester {NO_GOALS}: --goal_conditioned shows goals to the policy; leave it out")
+    env = dataclasses.replace(env, goals=goals)
+    check_env(env)
+    if goals.goal_suggester in BY_LLM and not paying:
+        raise UserError(
+            f"--goal_suggester {goals.goal_suggester}: nothing asks it without --llm_reward_type {GOAL_REWARDED}"
+        )
+    pays_task = paying and goals.goal_suggester == TASK
+    if env.crafter.crafter_task and not config.reward.extrinsic_reward_coeff and not pays_task:
+        raise UserError("--crafter_task: pays nothing with --extrinsic_reward_coeff 0; give it another")
+    return dataclasses.replace(config, env=env)

@@ -1,0 +1,93 @@
+"""The run in a folder, which may be going on: all that reads one does so by this class. Without JAX until it must."""
+
+import functools
+import os
+from collections import Counter
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+from oni_jax.host.run_files import SETTINGS, saved_steps
+from oni_jax.runs import labels
+from oni_jax.runs.kept import as_trained
+from oni_jax.runs.message_counts import MessageCounts
+from oni_jax.runs.plan import Plan
+from oni_jax.settings.config import Config, check_values, config_from_json
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.worlds import EnvConfig
+from oni_jax.types import Annotation
+
+if TYPE_CHECKING:  # they import JAX, or read files of metrics alone
+    from oni_jax.runs.curves import Curves
+    from oni_jax.runs.pretrained import Pretrained
+    from oni_jax.runs.rewards import RunRewards
+
+
+class Run:
+    """A run. Its settings and its plan are read once, and all else each time.
+
+    Raises:
+        UserError: where something is read that is not there, or damaged.
+    """
+
+    def __init__(self, folder: str):
+        self.folder = folder
+
+    @property
+    def name(self) -> str:
+        return os.path.basename(os.path.abspath(self.folder))
+
+    @functools.cached_property
+    def config(self) -> Config:
+        """The settings that it was started with last, as they were given."""
+        path = os.path.join(self.folder, SETTINGS)
+        try:
+            with open(path, "rb") as file:
+                config = config_from_json(file.read())
+            check_values(config)  # the file may be a stranger's
+            return config
+        except OSError as error:
+            hint = "name a training run, which python -m launch.ls lists"
+            raise UserError(f"{path} can't be read ({error.strerror}); {hint}") from None
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
+
+    @functools.cached_property
+    def plan(self) -> Plan:
+        """Its plan, with the plugins and files that it was trained with, whatever the current folder is."""
+        return Plan(as_trained(self.folder, self.config))
+
+    def steps(self) -> Sequence[int]:
+        """Returns the environment steps of its checkpoints, ascending."""
+        return saved_steps(self.folder)
+
+    def policy(self, env: EnvConfig | None = None, env_steps: int | None = None) -> "Pretrained":
+        """Loads its policy, to act in its environment, or in another one; see `load_pretrained`."""
+        from oni_jax.runs.pretrained import load_pretrained
+
+        return load_pretrained(self, env or self.plan.config.env, env_steps)
+
+    def rewards(self, env_steps: int | None = None) -> "RunRewards":
+        """Loads its rewards, with its labels so far; see `load_rewards`."""
+        from oni_jax.runs.rewards import load_rewards
+
+        return load_rewards(self, env_steps)
+
+    def annotations(self) -> list[Annotation]:
+        """Returns the answers to its questions that its label store holds."""
+        return labels.read_annotations(self.plan, self.folder)
+
+    def labels_by(self) -> str:
+        """Returns who made its labels, in words; see `labels.labels_by`."""
+        return labels.labels_by(self.plan, self.folder)
+
+    def metrics(self, names: Collection[str], label: str = "") -> "Curves":
+        """Returns metrics over time; `label`: another name for it in figures."""
+        from oni_jax.runs.curves import read_curves
+
+        return read_curves(self, names, label or self.name)
+
+    def captions(self) -> Counter[bytes]:
+        """Returns caption -> number of its steps that have it."""
+        met = MessageCounts()
+        met.restore(self.folder)
+        return Counter(met.counts())
