@@ -155,6 +155,10 @@ class HistoryVectorEnv(VectorEnv):
     def terminal(self) -> Terminal | None:
         return self._env.terminal()
 
+    def turn(self) -> int | None:
+        """Returns the game time, see `WatchedEnv`."""
+        return self._env.turn()
+
     def save(self) -> dict[str, np.ndarray]:
         saved = self._env.save()
         return saved and {**saved, **{f"past/{name}": rows.copy() for name, rows in self._seen.items()}}

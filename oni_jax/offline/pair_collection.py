@@ -13,6 +13,7 @@ from oni_jax.envs.nethack.vector_env import NetHackVectorEnv
 from oni_jax.envs.registry import make_vector_env
 from oni_jax.evaluation.playing import ENDLESS, Agent, Envs, play
 from oni_jax.host.files import ScratchFolder
+from oni_jax.host.plugins import load_plugins
 from oni_jax.host.runtime import Every, StopRequest
 from oni_jax.networks.registry import policy_observations
 from oni_jax.offline.dataset import create_dataset
@@ -76,6 +77,7 @@ def _build(config: CollectPairs) -> tuple[NetHackVectorEnv, Agent]:
     folder = os.path.join(collection.train_dir, collection.experiment)
     run = Run(folder) if collection.policy == "checkpoint" else None
     if run:
+        load_plugins(run.plan.config.env.plugin)  # one may register the encoder
         env_config = dataclasses.replace(env_config, nethack=run.config.env.nethack)
     try:
         reads = policy_observations(run.config.network) if run else ()

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import shlex
 
 from oni_jax.host.files import check_output
 from oni_jax.settings.config import check_values
@@ -28,6 +29,11 @@ class ReportConfig:
     def folder(self) -> str:
         """Folder of the run."""
         return os.path.join(self.train_dir, self.experiment)
+
+    def evaluate_command(self, *words: str) -> str:
+        """Returns a command that evaluates the run."""
+        run = ["--train_dir", self.train_dir, "--experiment", self.experiment]
+        return shlex.join(["python", "-m", "launch.evaluate", *run, *words])
 
 
 def check_report(config: ReportConfig) -> None:
