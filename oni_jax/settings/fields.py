@@ -15,11 +15,12 @@ Program = TypeVar("Program")  # a frozen dataclass of sections, such as Config
 class UserError(Exception):
     """Bad input. The text is one line: what is wrong, and what to do. Launchers exit with code 2.
 
-    What of it is not printable is escaped, such as a terminal's codes in a file's name.
+    Line ends become spaces. What else is not printable is escaped, such as a terminal's codes in a file's name.
     """
 
     def __init__(self, text: str):
-        super().__init__("".join(x if x.isprintable() else x.encode("unicode_escape").decode() for x in text))
+        line = text.replace("\n", " ")
+        super().__init__("".join(x if x.isprintable() else x.encode("unicode_escape").decode() for x in line))
 
 
 def nearest(word: str, known: Iterable[str], written: str = "") -> str:
