@@ -104,7 +104,8 @@ def _files(plan: Plan, plugin: str, root: str) -> list[str]:
     prompts = os.path.abspath(language.prompts) if language else ""
     found = module_files(modules)
     if root and prompts.startswith(f"{root}{os.sep}") and OURS not in os.path.relpath(prompts, root).split(os.sep):
-        names = sorted(name for name in os.listdir(prompts) if name.endswith(".json"))
+        there = os.listdir(prompts) if os.path.isdir(prompts) else []  # a reward may bring its prompt itself
+        names = sorted(name for name in there if name.endswith(".json"))
         found += [os.path.relpath(os.path.join(prompts, name), root) for name in names]
     return found
 

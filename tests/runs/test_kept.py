@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from oni_jax.envs import catch
+from oni_jax.envs.base import Language
 from oni_jax.host.plugins import module_files, root_of
 from oni_jax.rewards.registry import REWARD_TYPES
 from oni_jax.runs.kept import FOLDER, INDEX, as_trained, keep_files
@@ -136,6 +137,14 @@ def test_prompts_of_a_plugin_s_environment_are_files_of_it(tmp_path):
         and "tests/support/corridor_prompts/classification_default.json" in kept
     )
     assert not [path for path in kept if path.startswith("oni_jax")]
+
+
+def test_environment_without_its_folder_of_prompts_keeps_its_modules(plugin, tmp_path):
+    class Bare(Plan):
+        language = Language(plugin / "no_such_folder")  # type: ignore[assignment]
+
+    assert keep_files(Bare(config_of()), str(tmp_path)) == []
+    assert files_of(tmp_path / FOLDER / "plugins") == ["kept_plugin.py", "worths/fields.py"]
 
 
 def test_plugin_that_is_what_it_was_is_used_and_another_one_is_not(plugin, tmp_path, capsys):
