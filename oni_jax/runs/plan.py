@@ -132,7 +132,8 @@ def with_chosen_env(config: Config) -> Config:
     """
     env, goals = config.env, config.env.goals
     labels_events = find_environment(env).labels_events  # also loads the plugins
-    terms = [(own, REWARD_TYPES.get(own.reward.llm_reward_type, NONE)) for own in config.terms()]
+    names = [(own, name) for own in config.terms() for name in own.reward.llm_reward_type.split(",")]
+    terms = [(own, REWARD_TYPES.get(name, NONE)) for own, name in names]
     paying = [own for own, kind in terms if kind.pays_goals]
     if env.caption == AUTO:
         is_event = labels_events and all(kind.of_events for _, kind in terms)
