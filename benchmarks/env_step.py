@@ -36,7 +36,7 @@ _WARM_UP_STEPS = flags.DEFINE_integer("warm_up_steps", None, "Steps before. (def
 _VIEW = flags.DEFINE_enum("view", "terminal", ("terminal", "map"), "The view of NetHack.")
 _SECS = flags.DEFINE_float("secs", 3.0, "Seconds of a measurement on devices, at least.")
 
-NUM_PARTS = 8  # of the steps on the host, for the spread
+NUM_PARTS = 8  # parts of the steps on the host; their rates give the spread
 
 
 def host_sides(config: EnvConfig) -> dict[str, Callable[..., Any]]:
@@ -80,18 +80,18 @@ def measure_on_host(config: EnvConfig, num_envs: int) -> dict[str, Any]:
     num_processes, turn_steps = _PROCESSES.value, _TURN_STEPS.value
     sizes = (_WARM_UP_STEPS.value or harness.sized(200, 10), _STEPS.value or harness.sized(400, 40), turn_steps)
     timed = harness.run_together(take_turns, [(config, num_envs, i * num_envs, sizes) for i in range(num_processes)])
-    secs = np.array([own.result for own in timed])  # [processes, turns, sides, 2]
+    secs = np.array([process.result for process in timed])  # [processes, turns, sides, 2]
     parts = np.array_split(secs, min(NUM_PARTS, secs.shape[1]), axis=1)
     names = list(host_sides(config))
-    steps = [part.shape[1] * turn_steps * num_envs for part in parts]  # of a process
+    steps = [part.shape[1] * turn_steps * num_envs for part in parts]  # each process takes so many
     rates = {name: [(n / p[:, :, k, 0].sum(1)).sum() for p, n in zip(parts, steps)] for k, name in enumerate(names)}
     cpu_us = {
         name: [1e6 * p[:, :, k, 1].sum() / n / num_processes for p, n in zip(parts, steps)]
         for k, name in enumerate(names)
     }
     return {
-        **{f"{name}_env_steps_per_sec": harness.spread(own) for name, own in rates.items()},
-        **{f"{name}_cpu_us_per_step": harness.spread(own) for name, own in cpu_us.items()},
+        **{f"{name}_env_steps_per_sec": harness.spread(found) for name, found in rates.items()},
+        **{f"{name}_cpu_us_per_step": harness.spread(found) for name, found in cpu_us.items()},
         **{f"{names[0]}_ratio_to_{name}": harness.ratio(cpu_us[name], cpu_us[names[0]]) for name in names[1:]},
     }
 
@@ -110,7 +110,7 @@ def device_sides(config: EnvConfig, num_envs: int) -> dict[str, Callable[[], flo
     def in_processes(play: Callable[..., Any], *arguments: Any) -> float:
         cores = range(len(os.sched_getaffinity(0)))
         timed = harness.run_together(play, [(*arguments, seed, harness.sized(20, 1)) for seed in cores])
-        return harness.total_rate(timed, sum(own.result.num_steps for own in timed))
+        return harness.total_rate(timed, sum(process.result.num_steps for process in timed))
 
     make = Plan(Config(config)).environment.device
     assert make
@@ -129,8 +129,12 @@ def measure_on_devices(config: EnvConfig, num_envs: int) -> dict[str, Any]:
     """Measures rates of the sides in turn, and the ratios of ours to the others."""
     rates = harness.alternate(device_sides(config, num_envs), harness.num_repeats())
     return {
-        **{f"{name}_env_steps_per_sec": harness.spread(own) for name, own in rates.items()},
-        **{f"ours_ratio_to_{name}": harness.ratio(rates["ours"], own) for name, own in rates.items() if name != "ours"},
+        **{f"{name}_env_steps_per_sec": harness.spread(found) for name, found in rates.items()},
+        **{
+            f"ours_ratio_to_{name}": harness.ratio(rates["ours"], found)
+            for name, found in rates.items()
+            if name != "ours"
+        },
     }
 
 

@@ -26,7 +26,7 @@ def collect(num_messages: int, seed: int, num_games: int = NUM_GAMES) -> list[by
     games = [Envs(lambda env=env, **_: env, env.spec, group_size=num_games) for env in envs]
     messages: dict[bytes, None] = {}
     with contextlib.ExitStack() as stack:
-        played = [stack.enter_context(closing(play(*own, ENDLESS))) for own in zip(games, agents)]
+        played = [stack.enter_context(closing(play(game, agent, ENDLESS))) for game, agent in zip(games, agents)]
         for steps in played:
             next(steps)  # the games' beginnings
         while len(messages) < num_messages:

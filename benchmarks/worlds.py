@@ -93,7 +93,7 @@ def compare(ours: np.ndarray, theirs: Sequence[float]) -> dict[str, float]:
 def measure_crafter(repeats: int) -> dict[str, Any]:
     """Measures training on Crafter and, where they are installed, on its peers."""
     rates = alternate(crafter_training_sides(), repeats)
-    figures: dict[str, Any] = {f"{name}_training_steps_per_sec": spread(own) for name, own in rates.items()}
+    figures: dict[str, Any] = {f"{name}_training_steps_per_sec": spread(found) for name, found in rates.items()}
     for name in set(rates) - {"crafter"}:
         figures[f"crafter_training_ratio_to_{name}"] = ratio(rates["crafter"], rates[name])
     return figures
@@ -182,7 +182,7 @@ def measure_online_cls(repeats: int) -> dict[str, Any]:
     sides = {name: functools.partial(training_rate, name) for name in ("none", "online_cls")}
     rates = alternate(sides, repeats)
     return {
-        **{f"{name}_training_steps_per_sec": spread(own) for name, own in rates.items()},
+        **{f"{name}_training_steps_per_sec": spread(found) for name, found in rates.items()},
         "babyai_online_cls_ratio_to_none": ratio(rates["online_cls"], rates["none"]),
     }
 
@@ -215,7 +215,7 @@ def measure_rewards(side: str, kinds: Mapping[str, str], repeats: int) -> dict[s
         sides[name] = functools.partial(crafter_training_rate, f"{own} {words}", reward_type)
     rates = alternate(sides, repeats)
     return {
-        **{f"{side}_{name}_training_steps_per_sec": spread(own) for name, own in rates.items()},
+        **{f"{side}_{name}_training_steps_per_sec": spread(found) for name, found in rates.items()},
         **{f"{side}_{name}_ratio_to_none": ratio(rates[name], rates["none"]) for name in rates if name != "none"},
     }
 

@@ -74,7 +74,7 @@ def _show_next(config: Config) -> None:
         found.append(command("report", ReportConfig(), **named))
     print(f"{folder}: saved at {saved[-1]:,} environment steps")
     for name in ("llm_api_key", "llm_extra_headers"):
-        if any(getattr(own.annotation, name) for own in config.terms()):
+        if any(getattr(term.annotation, name) for term in config.terms()):
             print(f"a resumed run needs --{name} again: it is not saved")
     show(*found)
 

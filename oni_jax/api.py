@@ -220,7 +220,7 @@ class Run:
         if config.policy == RANDOM:
             return _whole(play(config, chosen_players(config, task, None, config.checkpoint)[0]))
         player = load_player(config, experiment, self.env_steps, task)
-        played = _whole(play(config, with_scoring(player, train_dir)))
+        played = _whole(play(config, with_scoring(player)))
         return played._replace(labels_by=self._run.labels_by())
 
     @functools.cached_property

@@ -59,6 +59,6 @@ def _figure(
 
 
 def _run(run: Mapping[str, Any], study: Study, points: Sequence[int], config: Config) -> Curves:
-    own = dataclasses.replace(config, run=dataclasses.replace(config.run, seed=run["seed"]))
+    seeded = dataclasses.replace(config, run=dataclasses.replace(config.run, seed=run["seed"]))
     x = np.asarray(points, float)  # of both, only one of which is drawn
-    return Curves(run["name"], own, x, x / 3600, {study.metric: curve(run, study.metric)})
+    return Curves(run["name"], seeded, x, x / 3600, {study.metric: curve(run, study.metric)})

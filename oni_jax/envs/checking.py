@@ -73,9 +73,9 @@ def check_environment(config: EnvConfig, num_steps: int, seed: int) -> Findings:
     found.seen.append(_described(config, spec))
     actions = np.random.default_rng(seed).integers(spec.num_actions, size=(num_steps, NUM_ENVS)).astype(np.int32)
 
-    def played(own: np.ndarray, first_index: int = 0, limit: int = 0) -> Play:
-        with closing(make_vector_env(config, own.shape[1], seed, first_index, names)) as env:
-            return _play(env, own, limit)
+    def played(taken: np.ndarray, first_index: int = 0, limit: int = 0) -> Play:
+        with closing(make_vector_env(config, taken.shape[1], seed, first_index, names)) as env:
+            return _play(env, taken, limit)
 
     try:
         play = played(actions, limit=config.max_episode_steps)
@@ -219,7 +219,7 @@ def _wrong_texts(play: Play, spec: EnvSpec) -> Iterator[str]:
         keys = collections.defaultdict(set)
         for caption, key in zip(itertools.chain(*play.captions), play.records[CAPTION].reshape(-1, spec.caption_size)):
             keys[caption].add(key.tobytes())
-        if several := [caption for caption, own in keys.items() if len(own) > 1]:
+        if several := [caption for caption, found in keys.items() if len(found) > 1]:
             yield f"a caption has {len(keys[several[0]])} keys, and is counted as so many: {several[0]!a:.100}"
     if any(b"\0" in caption for caption in captions):
         yield "a caption holds a zero byte: such a text is never asked about"

@@ -60,13 +60,13 @@ def inspect_reward(folder: str, added: Mapping[bytes, int] | None = None, name: 
     Raises:
         UserError: there is no such run, no checkpoint, no reward but the environment's, or nothing to score.
     """
-    own = Run(folder)
-    run = own.rewards()
+    trained = Run(folder)
+    run = trained.rewards()
     index = _valuing_captions(run, folder, name)
     term = run.rewards.terms[index]
-    kind = QUERIES[own.plan.questions[term.question][1]] if term.question >= 0 else None
+    kind = QUERIES[trained.plan.questions[term.question][1]] if term.question >= 0 else None
     labels = kind.tally(a for a in run.annotations if a.question == term.question) if kind else {}
-    counts = own.captions() + collections.Counter(added)
+    counts = trained.captions() + collections.Counter(added)
     learnt_from = [as_captions(rows) for array, rows in run.saved.items() if array.endswith("rows_message")]
     captions = sorted({*counts, *labels, *itertools.chain(*learnt_from)})
     if not captions:

@@ -31,7 +31,8 @@ class Player(NamedTuple):
     spec: EnvSpec
     agent: Agent
     suggested: Suggested | None = None  # goals by an LLM, where the environment's are one's
-    scoring: Scoring = Scoring()  # by the rewards that it was trained with
+    run: Run | None = None  # that it was trained in; None for random actions
+    scoring: Scoring = Scoring()  # by the rewards of that run
 
     @property
     def name(self) -> str:
@@ -93,15 +94,14 @@ def load_player(config: EvaluationConfig, experiment: str, env_steps: int | None
     else:  # of the run that it is compared with
         goals = load_goals(Run(os.path.join(config.train_dir, config.experiment)), env, None)
     agent = PolicyAgent(policy, spec, params, config.seed, greedy)
-    return Player(experiment, found, GREEDY if greedy else SAMPLE, env, spec, agent, goals)
+    return Player(experiment, found, GREEDY if greedy else SAMPLE, env, spec, agent, goals, run)
 
 
-def with_scoring(player: Player, train_dir: str) -> Player:
+def with_scoring(player: Player) -> Player:
     """Returns a player with the rewards that it was trained with."""
-    if not player.experiment:
+    if player.run is None:
         return player
-    run = Run(os.path.join(train_dir, player.experiment))
-    return player._replace(scoring=load_scoring(run, player.env, player.env_steps))
+    return player._replace(scoring=load_scoring(player.run, player.env, player.env_steps))
 
 
 def chosen_checkpoints(train_dir: str, experiment: str, which: str) -> list[int | None]:

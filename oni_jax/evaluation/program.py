@@ -49,9 +49,9 @@ def evaluate(
     experiment = None if config.policy == RANDOM else config.experiment
     compare = None if config.compare == RANDOM else config.compare
     chosen = chosen_players(config, task, experiment, config.checkpoint)
-    players = [with_scoring(player, config.train_dir) for player in chosen]
+    players = [with_scoring(player) for player in chosen]
     compared = chosen_players(config, task, compare, config.compare_checkpoint) if config.compare else []
-    others = [with_scoring(player, config.train_dir) for player in compared]
+    others = [with_scoring(player) for player in compared]
     records = [make_record(player) for player in players] if make_record else []
     played = list(_evaluations(config, [*players, *others], stop))
     lost = not stop and any(evaluation.interrupted for evaluation in played)

@@ -119,7 +119,7 @@ def read_scoring(run: Run, env: EnvConfig, env_steps: int | None) -> Scoring:
 
 
 def _unknown(run: Run, reason: str) -> Scoring:
-    names = [own.reward.llm_reward_type for own in run.config.terms()]
+    names = [term.reward.llm_reward_type for term in run.config.terms()]
     return Scoring(None, dict.fromkeys(reward_labels(names), reason))
 
 

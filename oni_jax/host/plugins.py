@@ -44,8 +44,7 @@ def plugin_error(module: str, what: str, error: Exception) -> UserError:
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
     where = f" in line {lines[-1]} of {path}" if lines else ""
     reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-    shown = "".join(x if x.isprintable() else "?" for x in reason)
-    return UserError(f"plugin {module}: its {what} failed{where} ({shown}); mend it there")
+    return UserError(f"plugin {module}: its {what} failed{where} ({reason}); mend it there")
 
 
 def plugin_names(plugin: str) -> Sequence[str]:
@@ -79,12 +78,12 @@ def module_files(modules: Sequence[str]) -> list[str]:
         top, *rest = name.split(".")
         if not root or root_of(top) != root or (top != first and os.path.basename(root) in INSTALLED) or top == OURS:
             continue
-        for own in (".".join([top, *rest[:number]]) for number in range(len(rest) + 1)):
-            base = os.path.join(root, *own.split("."))
+        for inner in (".".join([top, *rest[:number]]) for number in range(len(rest) + 1)):
+            base = os.path.join(root, *inner.split("."))
             path = next(filter(os.path.isfile, (os.path.join(base, "__init__.py"), f"{base}.py")), "")
-            if path and own not in found:
-                found[own] = os.path.relpath(path, root)
-                left += _imported(own, path)
+            if path and inner not in found:
+                found[inner] = os.path.relpath(path, root)
+                left += _imported(inner, path)
     return sorted(found.values())
 
 

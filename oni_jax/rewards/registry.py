@@ -377,9 +377,9 @@ def _check_own_settings(terms: Sequence[Config]) -> None:
 
 def _check_asked_next(terms: Sequence[Config]) -> None:
     """Raises UserError: what a model is unsure of is to be asked, and none of the run's rewards has one."""
-    unsure = [own for own in terms if own.annotation.ask == "uncertain"]
+    unsure = [term for term in terms if term.annotation.ask == "uncertain"]
     if unsure and not any(
-        reward_type(own).learns_answers(own) or own.reward.llm_reward_type not in _OURS for own in unsure
+        reward_type(term).learns_answers(term) or term.reward.llm_reward_type not in _OURS for term in unsure
     ):
         raise UserError(
             "--ask uncertain: has no meaning without a model that learns the answers: --goal_suggester model without "

@@ -53,7 +53,7 @@ def keep_files(plan: Plan, folder: str) -> list[str]:
             for path, text in texts.items():
                 _write(os.path.join(here, PLUGINS, path), text)
             plugins[name] = {path: _digest(text) for path, text in texts.items()}
-        for path in {own.annotation.prompt_file for own in plan.config.terms()} - {""}:
+        for path in {term.annotation.prompt_file for term in plan.config.terms()} - {""}:
             prompts[path] = _digest(text := _read(path))
             _write(_prompt_copy(folder, path, prompts[path]), text)
         now = Kept(os.getcwd(), plugins, prompts)

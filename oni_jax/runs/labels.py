@@ -27,9 +27,9 @@ def read_annotations(plan: Plan, folder: str) -> list[Annotation]:
         raise UserError(f"label store {path}: no such file; start in the folder in which the run was started")
     store, found = LabelStore(path), list[Annotation]()
     try:
-        for number, (own, kind) in enumerate(plan.questions):
-            models = models_of(own, plan.language, kind)
-            held = stored_answers(store, QUERIES[kind], models, plan.prompt(own, kind).digest)
+        for number, (settings, kind) in enumerate(plan.questions):
+            models = models_of(settings, plan.language, kind)
+            held = stored_answers(store, QUERIES[kind], models, plan.prompt(settings, kind).digest)
             found += [row._replace(question=number) for row in held]
     except OSError as error:
         raise UserError(str(error)) from None
@@ -45,8 +45,8 @@ def asked(plan: Plan, short: bool = False) -> dict[str, str]:
     """
     of_models = dict[str, str]()
     try:
-        for own, kind in plan.questions:
-            of_models |= models_of(own, plan.language, kind)
+        for settings, kind in plan.questions:
+            of_models |= models_of(settings, plan.language, kind)
     except UserError:
         return {}
     if short:
@@ -81,7 +81,7 @@ def _stored(plan: Plan, folder: str) -> dict[str, int]:
     try:
         store = LabelStore(path)
         try:
-            return store.counts([plan.prompt(own, kind).digest for own, kind in plan.questions])
+            return store.counts([plan.prompt(settings, kind).digest for settings, kind in plan.questions])
         finally:
             store.close()
     except (OSError, UserError):

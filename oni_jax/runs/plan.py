@@ -132,14 +132,14 @@ def with_chosen_env(config: Config) -> Config:
     """
     env, goals = config.env, config.env.goals
     labels_events = find_environment(env).labels_events  # also loads the plugins
-    names = [(own, name) for own in config.terms() for name in own.reward.llm_reward_type.split(",")]
-    terms = [(own, REWARD_TYPES.get(name, NONE)) for own, name in names]
-    paying = [own for own, kind in terms if kind.pays_goals]
+    names = [(term, name) for term in config.terms() for name in term.reward.llm_reward_type.split(",")]
+    kinds = [(term, REWARD_TYPES.get(name, NONE)) for term, name in names]
+    paying = [term for term, kind in kinds if kind.pays_goals]
     if env.caption == AUTO:
-        is_event = labels_events and all(kind.of_events for _, kind in terms)
+        is_event = labels_events and all(kind.of_events for _, kind in kinds)
         env = dataclasses.replace(env, caption=EVENT if is_event else STATE)
     if goals.goal_suggester == AUTO:
-        asks = any(own.annotation.llm_server_addr for own in paying)
+        asks = any(term.annotation.llm_server_addr for term in paying)
         of_state = TASK if env.crafter.crafter_task else LLM if asks else ORACLE
         suggester = of_state if paying or config.network.goal_conditioned else NO_GOALS
         goals = dataclasses.replace(goals, goal_suggester=suggester)

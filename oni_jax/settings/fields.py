@@ -12,6 +12,17 @@ from typing import Any, TypeVar, cast
 Program = TypeVar("Program")  # a frozen dataclass of sections, such as Config
 
 
+def printable(text: bytes | str, keep: str = "") -> str:
+    """Escapes control characters, also those for the direction of writing, in untrusted text, except for `keep`.
+
+    Bytes are read as latin-1.
+    """
+    text = text.decode("latin-1") if isinstance(text, bytes) else text
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
+
+
 class UserError(Exception):
     """Bad input. The text is one line: what is wrong, and what to do. Launchers exit with code 2.
 
@@ -19,8 +30,7 @@ class UserError(Exception):
     """
 
     def __init__(self, text: str):
-        line = text.replace("\n", " ")
-        super().__init__("".join(x if x.isprintable() else x.encode("unicode_escape").decode() for x in line))
+        super().__init__(printable(text.replace("\n", " ")))
 
 
 def nearest(word: str, known: Iterable[str], written: str = "") -> str:

@@ -89,10 +89,10 @@ def run_labels(run: Run) -> Mapping[str, Labels]:
     if not asked:
         return {"": Labels(config.annotation, language, {})}
     annotations, found, terms = run.annotations(), {}, config.terms()
-    for name, own in zip(reward_labels([own.reward.llm_reward_type for own in terms]), terms, strict=True):
-        kind = reward_type(own).query
+    for name, term in zip(reward_labels([term.reward.llm_reward_type for term in terms]), terms, strict=True):
+        kind = reward_type(term).query
         if kind in LABELLING:
-            number = asked.index((own.annotation, kind))
+            number = asked.index((term.annotation, kind))
             known = QUERIES[kind].tally(a for a in annotations if a.question == number)
-            found[name] = Labels(own.annotation, language, known)
+            found[name] = Labels(term.annotation, language, known)
     return found

@@ -49,12 +49,12 @@ def intrinsic_lines(scorer: Scorer, rewards: np.ndarray, totals: np.ndarray) -> 
     """
     reward, total = float(scorer.coeffs @ rewards), float(scorer.coeffs @ totals)
     lines = [Text(f"intrinsic {number(reward)}", sign_color(reward)), Text(f"total     {number(total)}")]
-    for label, coeff, own, of_all in zip(scorer.labels, scorer.coeffs.tolist(), rewards.tolist(), totals.tolist()):
-        values = f"{number(own)}, total {number(of_all)}"
+    for label, coeff, value, total in zip(scorer.labels, scorer.coeffs.tolist(), rewards.tolist(), totals.tolist()):
+        values = f"{number(value)}, total {number(total)}"
         if len(label) + len(values) < COLUMNS - 8:
-            lines.append(Text(f"  {label} {values} x {number(coeff)}", sign_color(own)))
+            lines.append(Text(f"  {label} {values} x {number(coeff)}", sign_color(value)))
         else:
-            lines += [Text(f"  {label}", sign_color(own)), Text(f"    {values} x {number(coeff)}", sign_color(own))]
+            lines += [Text(f"  {label}", sign_color(value)), Text(f"    {values} x {number(coeff)}", sign_color(value))]
     return lines
 
 

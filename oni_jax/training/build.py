@@ -79,12 +79,12 @@ def _train(plan: Plan, stop: StopRequest, peers: SingleProcess | Peers, makers: 
 
 def _explain(plan: Plan) -> None:
     """Prints what was chosen for this machine, and what looks like a mistake."""
-    for own in plan.chosen:
-        print(f"--{own.flag} {own.value} suits this machine: {own.reason}", flush=True)
+    for choice in plan.chosen:
+        print(f"--{choice.flag} {choice.value} suits this machine: {choice.reason}", flush=True)
     if reason := why_no_gpu(jax.default_backend()):
         print(reason, flush=True)
     terms = plan.config.terms()
-    if not plan.config.reward.extrinsic_reward_coeff and not any(own.reward.llm_reward_coeff for own in terms):
+    if not plan.config.reward.extrinsic_reward_coeff and not any(term.reward.llm_reward_coeff for term in terms):
         print("warning: --extrinsic_reward_coeff 0 and no intrinsic reward: nothing is learnt", flush=True)
     if plan.config.annotation.llm_server_addr and not plan.questions:
         print("warning: --llm_server_addr: nothing in this run asks an LLM", flush=True)

@@ -56,12 +56,12 @@ def open_annotator(plan: Plan, folder: str, is_primary: bool = True) -> Iterator
     shares_cpu = plan.environment.device is not None and jax.default_backend() == "cpu"
     with ExitStack() as stack:
         prompts = open_questions(asked, plan.language, stack, shares_cpu)
-        soft = {own.annotation for own in plan.config.terms() if own.reward.llm_reward_value == "probability"}
-        prompts = [x._replace(needs_probability=own in soft) for x, (own, _) in zip(prompts, asked)]
+        soft = {term.annotation for term in plan.config.terms() if term.reward.llm_reward_value == "probability"}
+        prompts = [x._replace(needs_probability=settings in soft) for x, (settings, _) in zip(prompts, asked)]
         store = LabelStore(store_path(plan.config, folder))
         store.check_writable()
-        for own in prompts:
-            check_stored(store, own.prompt.kind, own.recorded, own.models, own.prompt.digest)
+        for question in prompts:
+            check_stored(store, question.prompt.kind, question.recorded, question.models, question.prompt.digest)
         service = AnnotationService(prompts, store, LOWEST_PRIORITY * shares_cpu)
         try:
             yield service

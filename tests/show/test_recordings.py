@@ -183,7 +183,7 @@ def test_a_room_is_recorded(tmp_path, monkeypatch, capfd):
 def test_a_run_without_a_reward_of_its_own_says_so(tmp_path, capfd):
     write_run(tmp_path / "plain", {**NETHACK, "llm_reward_type": "none"})
     player = load_player(EvaluationConfig(str(tmp_path)), "plain", None, EnvConfig("NetHackScore-v1"))
-    (note,) = reward_notes(with_scoring(player, str(tmp_path)))
+    (note,) = reward_notes(with_scoring(player))
     assert note == "no intrinsic reward: the run has only the environment's"
     assert capfd.readouterr().out == ""
 

@@ -1,11 +1,54 @@
-"""A server of OpenAI's protocol whose answers are a function of the prompt, in a thread of this process."""
+"""Servers of OpenAI's protocol whose answers are a function of the request, in a thread of this process."""
 
 import contextlib
 import json
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+
+class Request(NamedTuple):
+    path: str
+    body: dict[str, Any]
+    key: str  # value of the header Authorization
+
+
+@contextlib.contextmanager
+def scripted_server(script: Callable[[Request], tuple[int, Any]], port: int = 0) -> Iterator[str]:
+    """Serves while it is open; yields its address.
+
+    script: returns the status of an answer, and the answer: bytes, or what is sent as JSON.
+    """
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._reply(200, {"data": [{"id": "model"}]})
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            self._reply(*script(Request(self.path, body, self.headers.get("Authorization", ""))))
+
+        def _reply(self, status: int, answer: Any) -> None:
+            data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+            with contextlib.suppress(OSError):  # a client that has gone
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 class Serving(NamedTuple):
@@ -20,30 +63,11 @@ def llm_server(answer: Callable[[str], str]) -> Iterator[Serving]:
     """Serves while it is open; `answer` returns the text for a prompt, the last turn of a conversation."""
     asked: list[str] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self._reply({"data": [{"id": "model"}]})
+    def script(request: Request) -> tuple[int, Any]:
+        prompts = request.body.get("prompt") or [request.body["messages"][-1]["content"]]
+        asked.extend(prompts)
+        texts = [answer(prompt) for prompt in prompts]
+        return 200, {"choices": [{"index": i, "text": x, "message": {"content": x}} for i, x in enumerate(texts)]}
 
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            prompts = body.get("prompt") or [body["messages"][-1]["content"]]
-            asked.extend(prompts)
-            texts = [answer(prompt) for prompt in prompts]
-            choices = [{"index": i, "text": x, "message": {"content": x}} for i, x in enumerate(texts)]
-            self._reply({"choices": choices})
-
-        def _reply(self, tree: object) -> None:
-            data = json.dumps(tree).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield Serving(f"127.0.0.1:{server.server_address[1]}", asked)
-        server.shutdown()
+    with scripted_server(script) as address:
+        yield Serving(address, asked)

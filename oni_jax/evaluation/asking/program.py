@@ -27,7 +27,7 @@ def ask(config: Ask, stop: StopRequest) -> int:
         UserError: bad prompt, captions, folder or address, or a server that answered nothing.
     """
     asked, plan = queries_of(config), Plan(with_chosen_env(config))
-    prompts = [plan.prompt(own, kind) for own, kind in asked]
+    prompts = [plan.prompt(settings, kind) for settings, kind in asked]
     captions = read_captions(config.ask)
     items = [make_items(prompt, captions) for prompt in prompts]
     rate = rate_of_run(config.ask.messages_of) if config.ask.messages_of else None

@@ -24,7 +24,7 @@ from oni_jax.runs.labels import store_path
 from oni_jax.runs.run import Run
 from oni_jax.settings.annotation import JUDGE, AnnotationConfig
 from oni_jax.settings.config import check_values
-from oni_jax.settings.fields import UserError, nearest, setting
+from oni_jax.settings.fields import UserError, nearest, printable, setting
 from oni_jax.types import NO_MESSAGE, Item
 
 
@@ -130,7 +130,7 @@ def _show(config: AnswersConfig) -> None:
     def said(row: Row, column: int) -> str:
         answer = row.answers[column]
         text = "" if answer is None else "; ".join(kind.read_as(answer))
-        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+        return printable(text)
 
     if config.csv:
         out, num_rows = io.StringIO(newline=""), 0

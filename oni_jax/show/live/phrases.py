@@ -54,9 +54,9 @@ def plain_line(row: Row, run: RunConfig) -> str:
 
 def _filled(templates: Mapping[str, str], fields: Mapping[str, Any]) -> Iterator[Phrase]:
     for template, style in templates.items():
-        for name, own in _by_reward(template, fields).items():
+        for name, values in _by_reward(template, fields).items():
             with contextlib.suppress(KeyError):
-                yield template.format_map(own) + (f" ({name})" if name else ""), style
+                yield template.format_map(values) + (f" ({name})" if name else ""), style
 
 
 def _by_reward(template: str, fields: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:

@@ -21,13 +21,12 @@ from oni_jax.host.run_files import (
     saved_steps,
     summary,
 )
-from oni_jax.metrics.rows import printable
 from oni_jax.runs.experiment import is_running
 from oni_jax.runs.labels import asked, labels_by
 from oni_jax.runs.plan import Plan
 from oni_jax.runs.run import Run
 from oni_jax.settings.config import Config
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import UserError, printable
 
 RUNNING = "running"
 MAX_DEPTH = 3  # of folders in which runs are sought, such as a sweep's

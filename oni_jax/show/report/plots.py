@@ -107,8 +107,8 @@ def _of_rewards(panels: Sequence[Panel], settings: Sequence[Setting]) -> Sequenc
     for label in ("", *labels):
         for panel, names in by_reward:
             title = panel.title if "{type}" in panel.title or not label else f"{panel.title} ({{type}})"
-            own = [metric for metric, reward in names.items() if reward == label]
-            found += [panel._replace(metric=metric, title=title.replace("{type}", label)) for metric in own]
+            chosen = [metric for metric, reward in names.items() if reward == label]
+            found += [panel._replace(metric=metric, title=title.replace("{type}", label)) for metric in chosen]
     return [panel for panel in found if any(len(series(run, panel.metric, panel.x)[0]) for run in runs)]
 
 

@@ -16,7 +16,7 @@ from oni_jax.host.run_files import summary
 from oni_jax.runs.curves import SUCCESS, Curves, Setting, last_value
 from oni_jax.runs.run import Run
 from oni_jax.settings.config import listed
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import UserError, printable
 from oni_jax.show.report.config import ReportConfig
 from oni_jax.show.report.evaluation_table import Part, evaluation_parts
 from oni_jax.show.report.machine import describe_machine
@@ -77,9 +77,7 @@ def page_template() -> jinja2.Template:
     """Loads report.html. Every text put into it is escaped; unprintable characters are shown by their codes."""
 
     def shown(value: object) -> object:
-        if isinstance(value, Markup) or (text := str(value)).isprintable():
-            return value
-        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+        return value if isinstance(value, Markup) or (text := str(value)).isprintable() else printable(text)
 
     beside = jinja2.FileSystemLoader(os.path.dirname(__file__))
     options = {"autoescape": True, "undefined": jinja2.StrictUndefined, "trim_blocks": True}

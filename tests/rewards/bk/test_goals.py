@@ -7,7 +7,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
@@ -28,6 +27,7 @@ from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
 from tests.golden import data_file
+from tests.support.llm_server import Request, scripted_server
 
 NAME = "BabyAI-Text-GoToLocal-RedBall-S20"
 LIBRARY = GoalLibrary(["a", "b"], ["x", "y"], [[0, 1], []])
@@ -167,25 +167,13 @@ def server(script: Callable[[int], tuple[int, dict]], port: int = 0) -> Iterator
     """Yields the address of a server, and the numbers of its requests; `script`: status and answer by number."""
     asked: list[int] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            asked.append(len(asked))
-            self.rfile.read(int(self.headers["Content-Length"]))
-            status, answer = script(asked[-1])
-            with contextlib.suppress(OSError):  # a client that has gone
-                self.send_response(status)
-                self.end_headers()
-                self.wfile.write(json.dumps(answer).encode())
+    def scripted(request: Request) -> tuple[int, dict]:
+        del request
+        asked.append(len(asked))
+        return script(asked[-1])
 
-        def log_message(self, format, *args) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", port), Handler) as httpd:
-        threading.Thread(target=httpd.serve_forever, args=(0.01,)).start()
-        try:
-            yield f"127.0.0.1:{httpd.server_address[1]}", asked
-        finally:
-            httpd.shutdown()
+    with scripted_server(scripted, port) as address:
+        yield address, asked
 
 
 ANSWER = (200, {"choices": [{"message": {"content": "- a goal"}}]})

@@ -2,10 +2,8 @@
 
 import dataclasses
 import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import jax
@@ -27,38 +25,22 @@ from oni_jax.rewards.oni.word_vectors import open_word_vectors
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.fields import UserError
 from tests.rewards.word_vector_files import write_text
+from tests.support.llm_server import Request, scripted_server
 
 Script = Callable[[dict[str, Any], int], tuple[int, Any]]
 
 
 @contextmanager
-def server(script: Script) -> Iterator[tuple[AnnotationConfig, list[tuple[str, dict, str]]]]:
-    """Yields the settings that name a server, and what it is asked: path, body, key."""
-    asked: list[tuple[str, dict, str]] = []
+def server(script: Script) -> Iterator[tuple[AnnotationConfig, list[Request]]]:
+    """Yields the settings that name a server, and its requests."""
+    asked: list[Request] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            asked.append((self.path, body, self.headers.get("Authorization", "")))
-            status, answer = script(body, len(asked))
-            raw = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(raw)))
-            self.end_headers()
-            self.wfile.write(raw)
+    def scripted(request: Request) -> tuple[int, Any]:
+        asked.append(request)
+        return script(request.body, len(asked))
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as httpd:
-        thread = threading.Thread(target=httpd.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            address = f"127.0.0.1:{httpd.server_address[1]}"
-            yield AnnotationConfig(llm_server_addr=address, llm_model="m", llm_max_retries=2, llm_timeout_secs=5), asked
-        finally:
-            httpd.shutdown()
-            thread.join()
+    with scripted_server(scripted) as address:
+        yield AnnotationConfig(llm_server_addr=address, llm_model="m", llm_max_retries=2, llm_timeout_secs=5), asked
 
 
 def vectors_of(body: dict[str, Any], number: int) -> tuple[int, Any]:
