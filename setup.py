@@ -50,6 +50,7 @@ setup(
         "oni_jax.envs": ["*prompts/*.json"],
         "oni_jax.envs.nethack": ["prompts/*.json"],
         "oni_jax.envs.nethack.native": ["*.c", "*.h"],
+        "oni_jax.envs.nethack.engine": ["*.c", "include/*.h", "include/*/*.h", "ngpl/*"],
         "oni_jax.envs.babyai": ["prompts/*.json"],
         "oni_jax.envs.crafter": ["prompts/*.json"],
         "oni_jax.answers": ["data/*", "data/*/*"],

@@ -5,9 +5,10 @@ import pathlib
 from oni_jax.envs.base import Environment, Language, VectorEnv
 from oni_jax.envs.nethack.display import DISPLAY
 from oni_jax.envs.nethack.native.layout import CannotStepError
-from oni_jax.envs.nethack.native.vector_env import NativeVectorEnv
+from oni_jax.envs.nethack.native.vector_env import BUILT, NativeVectorEnv
 from oni_jax.envs.nethack.tasks import TASKS
 from oni_jax.envs.nethack.vector_env import OBSERVATIONS, ON_REQUEST, NetHackVectorEnv, episode_seeds, nethack_spec
+from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import EnvSpec
 
@@ -18,10 +19,14 @@ def _make(config: EnvConfig, spec: EnvSpec, num_envs: int, seed: int, first_inde
     task, settings = TASKS[config.root_env], config.nethack
     arguments = task, num_envs, episode_seeds(seed), first_index, config.max_episode_steps, spec.observations, settings
     if settings.stepper == PYTHON:
+        if settings.engine == BUILT:
+            raise UserError("--engine built: it is stepped in C alone, not by --stepper python")
         return NetHackVectorEnv(*arguments)
     try:
         return NativeVectorEnv(*arguments)
     except CannotStepError as reason:
+        if settings.engine == BUILT:
+            raise UserError(f"--engine built: {reason}") from None
         return NetHackVectorEnv(*arguments, why_python=str(reason))
 
 
