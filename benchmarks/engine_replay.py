@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import nle._pynethack
 import numpy as np
 
-from oni_jax.envs.nethack.game import CHARACTER
+from oni_jax.envs.nethack.engine.identity import BuiltGame, InstalledGame
 from oni_jax.envs.nethack.shared_code import SharedCode
 from oni_jax.envs.nethack.tasks import nethack
 from oni_jax.envs.nethack.vector_env import engine_array
@@ -112,21 +112,25 @@ def _digest(buffers: Mapping[str, np.ndarray]) -> str:
 
 
 class Replay:
-    """Fresh engines that repeat a recording's calls, with the same buffers, and nothing else."""
+    """Fresh engines that repeat a recording's calls, with the same buffers, and nothing else.
 
-    def __init__(self, recording: Recording, share_code: bool):
+    Args:
+      recording: the calls.
+      share_code: whether copies of NLE's library share its code.
+      library: that was built, in place of NLE's; "": NLE's.
+    """
+
+    def __init__(self, recording: Recording, share_code: bool, library: str = ""):
         count = recording.num_engines
-        self._shared_code = SharedCode() if share_code else None
+        self._shared_code = SharedCode() if share_code and not library else None
         self._started: set[int] = set()
         self._buffers = {name: engine_array(name, count) for name in recording.buffer_names}
-        self._games = [
-            nethack.Nethack(observation_keys=(), playername=CHARACTER, ttyrec=None, fix_moon_phase=True)
-            for _ in range(count)
-        ]
-        for i, game in enumerate(self._games):
-            game._pynethack.set_buffers(**{name: buffer[i] for name, buffer in self._buffers.items()})
+        self._games: list[InstalledGame | BuiltGame] = []
+        for i in range(count):
+            arrays = {name: buffer[i] for name, buffer in self._buffers.items()}
+            self._games.append(BuiltGame(library, arrays) if library else InstalledGame(arrays))
         seeds = iter(recording.seeds)
-        steps = [game._pynethack.step for game in self._games]
+        steps = [game.press for game in self._games]
         self._calls: list[tuple[Callable[[Any], None], Any]] = [
             (steps[i], key) if key != RESET else (self._reset, (i, next(seeds)))
             for i, key in zip(recording.engines, recording.keys, strict=True)
@@ -143,11 +147,10 @@ class Replay:
 
     def _reset(self, argument: tuple[int, tuple]) -> None:
         i, seeds = argument
-        engine = self._games[i]._pynethack
-        engine.set_initial_seeds(*seeds)
-        engine.reset()
-        if self._shared_code:
-            self._shared_code.share(self._games[i].dlpath, compare=i not in self._started)
+        game = self._games[i]
+        game.start(*seeds[:2])
+        if self._shared_code and isinstance(game, InstalledGame):
+            self._shared_code.share(game.path, compare=i not in self._started)
         self._started.add(i)
 
     def close(self) -> None:

@@ -4,9 +4,9 @@
 
 Every measurement starts fresh processes, warms up until episodes begin at different times, and then times a fixed
 number of steps, resets included; its rate is printed as soon as it is known. `ours` is our stepper in Python, `native`
-the one in C. The engine's side replays the calls of the engines under our stepper in the same games (see
-engine_replay), and nothing else. Beside each rate: turns of game time per step, since a game that waits in a prompt is
-stepped quickly.
+the one in C, both on NLE's engine; `built` the one in C on the engine that `make engine` builds. The engine's sides
+replay the calls of the engines under our stepper in the same games (see engine_replay), and nothing else. Beside each
+rate: turns of game time per step, since a game that waits in a prompt is stepped quickly.
 """
 
 import functools
@@ -20,8 +20,9 @@ from benchmarks.engine_replay import Recording, Replay, recorded
 from benchmarks.peers import gymnasium_vector
 from benchmarks.peers.nle_env import NleEnvs
 from benchmarks.stepper import SEEDS, TASK, Stepper, Workload
+from oni_jax.envs.nethack.engine.built import find_engine
 from oni_jax.envs.nethack.native.stepper import why_not
-from oni_jax.envs.nethack.native.vector_env import NativeVectorEnv
+from oni_jax.envs.nethack.native.vector_env import BUILT, WHEEL, NativeVectorEnv, why_not_built
 from oni_jax.envs.nethack.vector_env import NetHackVectorEnv
 
 _PROCESSES = flags.DEFINE_integer("processes", 2, "Processes at the same time.", 1)
@@ -68,11 +69,16 @@ def record(workload: Workload, view: str) -> harness.Work:
 
 
 def step_ours(
-    workload: Workload, played: Played, view: str, share_code: bool, make: type[NetHackVectorEnv] = NetHackVectorEnv
+    workload: Workload,
+    played: Played,
+    view: str,
+    share_code: bool,
+    make: type[NetHackVectorEnv] = NetHackVectorEnv,
+    engine: str = WHEEL,
 ) -> harness.Work:
     """Steps our environment in the recorded games. Result, as of the other sides: turns."""
     warm_up_actions, actions = workload.actions()
-    stepper = Stepper(workload, view, share_code, make)
+    stepper = Stepper(workload, view, share_code, make, engine)
     stepper.run(warm_up_actions)
     yield
     stepper.run(actions)
@@ -87,9 +93,17 @@ def step_native(workload: Workload, played: Played, view: str, share_code: bool)
     return step_ours(workload, played, view, share_code, NativeVectorEnv)
 
 
-def step_engine(workload: Workload, played: Played, view: str, share_code: bool) -> harness.Work:
+def step_built(workload: Workload, played: Played, view: str, share_code: bool) -> harness.Work:
+    return step_ours(workload, played, view, share_code, NativeVectorEnv, BUILT)
+
+
+def step_engine_built(workload: Workload, played: Played, view: str, share_code: bool) -> harness.Work:
+    return step_engine(workload, played, view, share_code, find_engine())
+
+
+def step_engine(workload: Workload, played: Played, view: str, share_code: bool, library: str = "") -> harness.Work:
     del workload, view  # the recording has them
-    replay = Replay(played.recording, share_code)
+    replay = Replay(played.recording, share_code, library)
     before, after = played.recording.marks
     replay.run(0, before.num_calls)
     yield
@@ -130,13 +144,18 @@ SIDES = {
     for name, body, share_code in (
         ("ours", step_ours, True),
         ("native", step_native, True),
+        ("built", step_built, True),
         ("engine", step_engine, True),
+        ("engine_built", step_engine_built, True),
         ("nle_env", step_nle_env, False),
         ("ours_own_code", step_ours, False),
         ("engine_own_code", step_engine, False),
     )
 }
 RATIOS = {
+    "ratio_built_to_native": ("built", "native"),
+    "ratio_built_to_nle_env": ("built", "nle_env"),
+    "ratio_built_to_engine_built": ("built", "engine_built"),
     "ratio_native_to_nle_env": ("native", "nle_env"),
     "ratio_native_to_ours": ("native", "ours"),
     "ratio_to_nle_env": ("ours", "nle_env"),
@@ -155,7 +174,8 @@ def chosen_sides() -> dict[str, Side]:
     names = _SIDES.value or [name for name in SIDES if OWN_CODE not in name]
     if unknown := set(names) - set(SIDES):
         raise app.UsageError(f"--sides {','.join(sorted(unknown))}: there are {', '.join(SIDES)}")
-    return {name: SIDES[name] for name in names if not (name.startswith("native") and why_not())}
+    missing = {name for name in names if name.startswith("native") and why_not() or "built" in name and why_not_built()}
+    return {name: SIDES[name] for name in names if name not in missing}
 
 
 def measure(workloads: Sequence[Workload], repeats: int) -> dict[str, Any]:
@@ -194,8 +214,9 @@ def main(argv: Sequence[str]) -> None:
     sizes = [int(size) for size in _GAMES.value or harness.sized((1, 16, 128, 256), (4,))]
     num_steps = _STEPS.value or harness.sized(500, 50)
     num_warm_up_steps = _WARM_UP_STEPS.value or harness.sized(400, 20)
-    if reason := why_not():
-        print(f"without the sides `native`: {reason}")
+    for sides, reason in (("native", why_not()), ("built", why_not_built())):
+        if reason:
+            print(f"without the sides `{sides}`: {reason}")
     figures: dict[str, Any] = {}
     for num_games in sizes:
         steps = num_steps * min(MAX_FACTOR, MANY_GAMES // num_games) if num_games < MANY_GAMES else num_steps

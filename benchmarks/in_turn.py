@@ -1,4 +1,5 @@
-"""CPU time of an environment step: NLE's environment, our steppers in Python and in C, in turn in one process.
+"""CPU time of an environment step: NLE's environment, our steppers in Python and in C, and on the engine that is built
+here (`make engine`), in turn in one process.
 
     python -m benchmarks.in_turn --processes 2 --games 128 --view terminal
 
@@ -17,7 +18,7 @@ from absl import app, flags
 from benchmarks import harness
 from benchmarks.peers.nle_env import NleEnvs
 from benchmarks.stepper import SEEDS, TASK, Stepper, Workload
-from oni_jax.envs.nethack.native.vector_env import NativeVectorEnv
+from oni_jax.envs.nethack.native.vector_env import BUILT, WHEEL, NativeVectorEnv, why_not_built
 from oni_jax.envs.nethack.screens import VIEWS
 
 _PROCESSES = flags.DEFINE_integer("processes", 2, "Processes at the same time.", 1)
@@ -27,29 +28,35 @@ _TURN_STEPS = flags.DEFINE_integer("turn_steps", 10, "Steps that a side takes in
 _WARM_UP_STEPS = flags.DEFINE_integer("warm_up_steps", None, "Steps before. (default: 200; 10 with --smoke)", 1)
 _VIEW = flags.DEFINE_enum("view", "terminal", list(VIEWS), "The view.")
 
-SIDES = ("nle_env", "ours", "native")
+SIDES = ("nle_env", "ours", "native", "built")  # the last where it is built
+RATIOS = (("nle_env", "native"), ("ours", "native"), ("nle_env", "ours"), ("native", "built"), ("nle_env", "built"))
 NUM_PARTS = 8  # of the steps, for the spread
 
 
-def take_turns(workload: Workload, view: str, turn_steps: int) -> harness.Work:
-    """Steps all sides. Result: CPU seconds [turns, sides]."""
+def make_side(name: str, workload: Workload, view: str) -> NleEnvs | Stepper:
+    if name == "nle_env":
+        names = ("blstats", "message", "glyphs", VIEWS[view].chars, VIEWS[view].colors)
+        return NleEnvs(TASK, workload.num_games, SEEDS, workload.first_index, names)
+    if name == "ours":
+        return Stepper(workload, view, share_code=True)
+    return Stepper(workload, view, share_code=True, make=NativeVectorEnv, engine=BUILT if name == "built" else WHEEL)
+
+
+def take_turns(workload: Workload, view: str, turn_steps: int, names: Sequence[str]) -> harness.Work:
+    """Steps all sides, every second time from the last to the first. Result: CPU seconds [turns, sides]."""
     warm_up_actions, actions = workload.actions()
-    names = ("blstats", "message", "glyphs", VIEWS[view].chars, VIEWS[view].colors)
-    nle = NleEnvs(TASK, workload.num_games, SEEDS, workload.first_index, names)
-    python = Stepper(workload, view, share_code=True)
-    native = Stepper(workload, view, share_code=True, make=NativeVectorEnv)
-    sides = nle, python, native
+    sides = [make_side(name, workload, view) for name in names]
     for side in sides:
         side.run(warm_up_actions)
     yield
     secs = []
-    for start in range(0, len(actions), turn_steps):
-        secs.append([])
-        for side in sides:
+    for turn, start in enumerate(range(0, len(actions), turn_steps)):
+        secs.append([0.0] * len(sides))
+        for k in range(len(sides)) if turn % 2 == 0 else reversed(range(len(sides))):
             before = time.process_time()
-            side.run(actions[start : start + turn_steps])
-            secs[-1].append(time.process_time() - before)
-        if python.shown() != native.shown():
+            sides[k].run(actions[start : start + turn_steps])
+            secs[-1][k] = time.process_time() - before
+        if len({side.shown() for side in sides if isinstance(side, Stepper)}) != 1:
             raise RuntimeError("the steppers' games differ")
     yield
     for side in sides:
@@ -63,21 +70,22 @@ def main(argv: Sequence[str]) -> None:
     num_steps = _STEPS.value or harness.sized(400, 40)
     num_warm_up_steps = _WARM_UP_STEPS.value or harness.sized(200, 10)
     workloads = [Workload(i * num_games, num_games, num_warm_up_steps, num_steps) for i in range(_PROCESSES.value)]
-    timed = harness.run_together(take_turns, [(own, _VIEW.value, _TURN_STEPS.value) for own in workloads])
+    names = [name for name in SIDES if name != "built" or not why_not_built()]
+    timed = harness.run_together(take_turns, [(own, _VIEW.value, _TURN_STEPS.value, names) for own in workloads])
     secs = np.sum([own.result for own in timed], axis=0)  # [turns, sides]
     parts = [part.sum(axis=0) for part in np.array_split(secs, min(NUM_PARTS, len(secs)))]
     part_steps = num_steps * num_games * _PROCESSES.value / len(parts)
+    by_side = dict(zip(names, np.array(parts).T.tolist(), strict=True))
     each: dict[str, Any] = {
-        f"{name}_cpu_us_per_step": harness.spread([1e6 * part[k] / part_steps for part in parts])
-        for k, name in enumerate(SIDES)
+        f"{name}_cpu_us_per_step": harness.spread([1e6 * part / part_steps for part in own])
+        for name, own in by_side.items()
     }
-    nle, ours, native = np.array(parts).T.tolist()
     ratios = {
-        "nle_env_to_native": harness.ratio(nle, native),
-        "ours_to_native": harness.ratio(ours, native),
-        "nle_env_to_ours": harness.ratio(nle, ours),
+        f"{one}_to_{other}": harness.ratio(by_side[one], by_side[other])
+        for one, other in RATIOS
+        if {one, other} <= by_side.keys()
     }
-    totals = {f"{name}_cpu_secs": float(secs[:, k].sum()) for k, name in enumerate(SIDES)}
+    totals = {f"{name}_cpu_secs": float(secs[:, k].sum()) for k, name in enumerate(names)}
     harness.write_report(harness.JSON.value, {**each, **ratios, **totals})
 
 

@@ -1,4 +1,4 @@
-"""Our environment, stepped with random actions by C or by Python."""
+"""Our environment, stepped with random actions by C or by Python, on either engine."""
 
 from typing import NamedTuple
 
@@ -6,6 +6,7 @@ import numpy as np
 
 from benchmarks.harness import ROOT_ENV
 from oni_jax.envs.base import make_step_output
+from oni_jax.envs.nethack.native.vector_env import WHEEL
 from oni_jax.envs.nethack.tasks import TASKS
 from oni_jax.envs.nethack.vector_env import NetHackVectorEnv, episode_seeds
 from oni_jax.settings.worlds import NetHackConfig
@@ -33,10 +34,16 @@ class Stepper:
     """Our environment and its output arrays."""
 
     def __init__(
-        self, workload: Workload, view: str, share_code: bool, make: type[NetHackVectorEnv] = NetHackVectorEnv
+        self,
+        workload: Workload,
+        view: str,
+        share_code: bool,
+        make: type[NetHackVectorEnv] = NetHackVectorEnv,
+        engine: str = WHEEL,
     ):
         num_games, first_index = workload.num_games, workload.first_index
-        self._env = make(TASK, num_games, SEEDS, first_index, settings=NetHackConfig(view, share_code))
+        settings = NetHackConfig(view, share_code, engine=engine)
+        self._env = make(TASK, num_games, SEEDS, first_index, settings=settings)
         self._out = make_step_output(self._env.spec, num_games)
         self._env.reset(self._out)
 

@@ -1,7 +1,7 @@
 """Comparison of a library with NLE's: every array that an engine writes, after every key of the same games."""
 
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -48,19 +48,20 @@ class Observed(NamedTuple):
 
 
 class InstalledGame:
-    """A game of NLE's library, as NLE steps it. It observes the arrays that are named."""
+    """A game of NLE's library, as NLE steps it, which writes these of ARRAYS."""
 
-    def __init__(self, observed: Observed, names: Collection[str]):
+    def __init__(self, arrays: Mapping[str, np.ndarray]):
         self._nethack = nethack.Nethack(observation_keys=(), playername=CHARACTER, ttyrec=None, fix_moon_phase=True)
         self._engine = self._nethack._pynethack
-        self._engine.set_buffers(**{name: observed.arrays[name] for name in names})
+        self._engine.set_buffers(**arrays)
+        self.path = self._nethack.dlpath
         self.press: Callable[[int], None] = self._engine.step
         self.is_done: Callable[[], bool] = self._engine.done
 
     def start(self, core_seed: int, display_seed: int) -> None:
         self._engine.set_initial_seeds(core_seed, display_seed, False, None)
         self._engine.reset()
-        birthday = birthday_of(self._nethack.dlpath)
+        birthday = birthday_of(self.path)
         assert birthday is not None
         birthday.value = core_seed % 2**31
 
@@ -69,9 +70,9 @@ class InstalledGame:
 
 
 class BuiltGame:
-    """A game of the built library."""
+    """A game of the library that was built, which writes these of ARRAYS."""
 
-    def __init__(self, library: str, observed: Observed, names: Collection[str]):
+    def __init__(self, library: str, arrays: Mapping[str, np.ndarray]):
         self._c, self._group, self._folder = load_stepper().library, GroupFields(num_games=1), make_folder()
         self._games = np.zeros(1, np.uintp)
         self._group.games = self._games.ctypes.data
@@ -79,7 +80,8 @@ class BuiltGame:
         self._check(self._c.oni_load_built(self._group, 0, load_image(library), folder, OPTIONS.encode()))
         self._buffers: EngineBuffers = self._c.oni_buffers(self._group, 0).contents
         for name in ARRAYS:
-            setattr(self._buffers, name, observed.arrays[name].ctypes.data if name in names else None)
+            setattr(self._buffers, name, arrays[name].ctypes.data if name in arrays else None)
+        self._arrays = arrays  # which live as long
 
     def start(self, core_seed: int, display_seed: int) -> None:
         self._check(self._c.oni_start_engine(self._group, 0, core_seed, display_seed))
@@ -112,7 +114,8 @@ class Pair:
         self._rng = np.random.default_rng([17, index])
         self._sides = Observed.zeros(), Observed.zeros()
         self._index, self._num_keys, self._num_all_keys = index, 0, 0
-        self._installed, self._built = InstalledGame(self._sides[0], names), BuiltGame(library, self._sides[1], names)
+        one, other = ({name: side.arrays[name] for name in names} for side in self._sides)
+        self._installed, self._built = InstalledGame(one), BuiltGame(library, other)
         self._state, self._waits = (self._sides[0].arrays[name] for name in ("program_state", "internal"))
         self.num_episodes = self.num_turns = self._turn = 0
         self._restart()

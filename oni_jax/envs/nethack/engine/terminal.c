@@ -16,7 +16,8 @@ static signed char *shown_colors;
 static bool is_shown;
 static size_t row, column;                             /* of the cursor */
 static size_t flushed_row, flushed_column;
-static int color;                                      /* of what is written next; -1: the terminal's */
+static int color;                                      /* of what is written next, or one of these: */
+enum { DEFAULT = -1, NEVER_SET = -2 };
 static bool is_bold, is_reverse;
 static enum { IN_TEXT, AFTER_ESCAPE, IN_SEQUENCE } state;
 static size_t arguments[MAX_ARGUMENTS], argument, num_arguments;
@@ -47,7 +48,7 @@ void oni_terminal_open(unsigned char *chars, signed char *colors, unsigned char 
     is_shown = chars || colors || cursor;
     row = column = 0;
     flushed_row = 1; /* not where the cursor is: it is shown */
-    color = -1;
+    color = NEVER_SET;
     is_bold = is_reverse = false;
     state = IN_TEXT;
     argument = num_arguments = 0;
@@ -76,15 +77,23 @@ void oni_terminal_move(int to_column, int to_row)
     go_to(to_row > 0 ? (size_t) to_row : 0, to_column > 0 ? (size_t) to_column : 0);
 }
 
+static int shown_color(int byte)
+{
+    int shown = color + is_bold * BRIGHT;
+    if (color == DEFAULT)
+        shown = byte == ' ' ? 0 : GRAY;
+    else if (color == NEVER_SET)
+        shown = -1; /* NLE's emulator does so */
+    return shown + is_reverse * REVERSE;
+}
+
 static void write_char(int byte)
 {
     size_t at = row * COLUMNS + column;
     if (shown_chars)
         shown_chars[at] = (unsigned char) byte;
-    if (shown_colors) {
-        int value = color >= 0 ? color + is_bold * BRIGHT : byte == ' ' ? 0 : GRAY;
-        shown_colors[at] = (signed char) (value + is_reverse * REVERSE);
-    }
+    if (shown_colors)
+        shown_colors[at] = (signed char) shown_color(byte);
     if (++column < COLUMNS)
         return;
     column = 0;
@@ -101,7 +110,7 @@ static void set_attributes(void)
     for (size_t i = 0; i < num_arguments; i++) {
         size_t code = arguments[i];
         if (code == 0) {
-            color = -1;
+            color = DEFAULT;
             is_bold = is_reverse = false;
         } else if (code == 1 || code == 22) {
             is_bold = is_set;
@@ -110,7 +119,7 @@ static void set_attributes(void)
         } else if (code >= FIRST_COLOR && code <= LAST_COLOR) {
             color = (int) code - FIRST_COLOR;
         } else if (code == DEFAULT_COLOR) {
-            color = -1;
+            color = DEFAULT;
         }
     }
 }

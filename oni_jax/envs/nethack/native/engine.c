@@ -29,6 +29,12 @@ static bool enter(struct engine *engine)
     return true;
 }
 
+bool engine_has_segment(void)
+{
+    unsigned long base; /* what can be asked for can be set */
+    return getauxval(AT_HWCAP2) & HAS_FSGSBASE || syscall(SYS_arch_prctl, ARCH_GET_GS, &base) == 0;
+}
+
 /* Copies a text with its zero. The rest of `to` is zero already. */
 static bool copy_text(char *to, size_t size, const char *text)
 {

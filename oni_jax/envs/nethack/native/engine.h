@@ -128,6 +128,9 @@ struct engine {
 /* Results of a call: success, or why the game has to be replaced. Python has the texts. */
 enum failure { NO_FAILURE, NO_MEMORY, FINISHED, DONE_AT_START, NEVER_BEGAN, STILL_PROMPTS, TEXT_TOO_LONG, NO_SEGMENT };
 
+/* Returns whether this system lets a process set its GS register, as the built engine needs. */
+bool engine_has_segment(void);
+
 /* Prepares an engine, before its first start: of a copy of NLE's library loaded at `base`, or of the built one. The
  * buffers are set by the caller, afterwards. Where it fails, there is nothing to close. */
 enum failure engine_open_copy(struct engine *engine, const struct engine_layout *layout, uintptr_t base,

@@ -118,6 +118,12 @@ int oni_load_copy(struct group *group, int64_t i, const struct engine_layout *la
     return add_game(group, i, game, engine_open_copy(&game->engine, layout, base, folder, options));
 }
 
+/* Returns whether the built engine can play on this system. */
+int oni_has_segment(void)
+{
+    return engine_has_segment();
+}
+
 /* Makes game i of the built engine. Returns 0, or a failure. */
 int oni_load_built(struct group *group, int64_t i, const struct engine_image *image, const char *folder,
                    const char *options)

@@ -145,11 +145,21 @@ def _chosen_engine(engine: str) -> tuple[EngineImage | None, str]:
     if engine == WHEEL:
         return None, ""
     try:
+        if not load_stepper().library.oni_has_segment():
+            raise CannotStepError("a faster engine can't play: this system doesn't let a process set its GS register")
         return load_image(find_engine()), ""
     except CannotStepError as reason:
         if engine == BUILT:
             raise
         return None, str(reason)
+
+
+def why_not_built() -> str:
+    """Returns the reason why the built engine can't play; "" where it can."""
+    try:
+        return _chosen_engine("auto")[1]
+    except CannotStepError as reason:  # there is no stepper
+        return str(reason)
 
 
 class NativeVectorEnv(NetHackVectorEnv):
