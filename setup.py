@@ -44,7 +44,7 @@ setup(
     long_description=(HERE / "README.md").read_text(),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
-    license_files=["LICENSE"],
+    license_files=["LICENSE", "oni_jax/envs/nethack/engine/ngpl/NOTICE"],
     packages=find_packages(include=["oni_jax", "oni_jax.*", "launch", "launch.*"]),
     package_data={
         "oni_jax.envs": ["*prompts/*.json"],

@@ -14,7 +14,7 @@ from oni_jax.host.caches import cache_folder
 from oni_jax.settings.fields import UserError
 
 LIBRARY, RECORD = "libengine.so", "identical.json"
-MAKERS = ("compile.py", "relative.py", "source.py")
+MAKERS = ("compile.py", "relative.py")
 HOW_TO = "`make engine` or `python -m oni_jax.envs.nethack.engine` builds it"
 
 
