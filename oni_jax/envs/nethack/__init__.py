@@ -5,7 +5,7 @@ import pathlib
 from oni_jax.envs.base import Environment, Language, VectorEnv
 from oni_jax.envs.nethack.display import DISPLAY
 from oni_jax.envs.nethack.native.layout import CannotStepError
-from oni_jax.envs.nethack.native.vector_env import BUILT, NativeVectorEnv
+from oni_jax.envs.nethack.native.vector_env import BUILT, NativeVectorEnv, why_not_built
 from oni_jax.envs.nethack.tasks import TASKS
 from oni_jax.envs.nethack.vector_env import OBSERVATIONS, ON_REQUEST, NetHackVectorEnv, episode_seeds, nethack_spec
 from oni_jax.settings.fields import UserError
@@ -15,12 +15,20 @@ from oni_jax.types import EnvSpec
 PYTHON = "python"  # `--stepper`
 
 
+def _spec(config: EnvConfig) -> EnvSpec:
+    settings = config.nethack
+    if settings.engine == BUILT:
+        if settings.stepper == PYTHON:
+            raise UserError("--engine built: it is stepped in C alone, not by --stepper python")
+        if reason := why_not_built():
+            raise UserError(f"--engine built: {reason}")
+    return nethack_spec(TASKS[config.root_env], OBSERVATIONS)
+
+
 def _make(config: EnvConfig, spec: EnvSpec, num_envs: int, seed: int, first_index: int) -> VectorEnv:
     task, settings = TASKS[config.root_env], config.nethack
     arguments = task, num_envs, episode_seeds(seed), first_index, config.max_episode_steps, spec.observations, settings
     if settings.stepper == PYTHON:
-        if settings.engine == BUILT:
-            raise UserError("--engine built: it is stepped in C alone, not by --stepper python")
         return NetHackVectorEnv(*arguments)
     try:
         return NativeVectorEnv(*arguments)
@@ -32,7 +40,7 @@ def _make(config: EnvConfig, spec: EnvSpec, num_envs: int, seed: int, first_inde
 
 ENVIRONMENT = Environment(
     names=TASKS,
-    make_spec=lambda config: nethack_spec(TASKS[config.root_env], OBSERVATIONS),
+    make_spec=_spec,
     make=_make,
     on_request=ON_REQUEST,
     language=Language(pathlib.Path(__file__).with_name("prompts"), "oni_jax.envs.nethack.judge_rules", name="nethack"),
