@@ -377,8 +377,9 @@ def test_quick_texts_are_those_of_the_c_library(tmp_path):
     ours, theirs = compiled(tmp_path, "quick_sprintf").oni_sprintf, ctypes.CDLL(None).sprintf
     numbers = [0, 7, -1, 42, -12345, 2**31 - 1, -(2**31)]
     flags = ["", "-", "0", "2", "-2", "02", "-30", "12", "012", "+", " ", "-012", "5.3", "."]
-    cases = [(f"<%{flag}{kind}>", value) for flag in flags for kind in ("d", "u", "x", "c") for value in numbers]
-    cases += [(f"<%{flag}ld|%%>", ctypes.c_long(value * 2**31)) for flag in flags for value in numbers]
+    cases = [(f"<%{flag}{kind}>", value) for flag in flags for kind in ("d", "u", "x", "X", "c") for value in numbers]
+    long_kinds = [(flag, kind) for flag in flags for kind in ("ld", "lu", "lX")]
+    cases += [(f"<%{flag}{kind}|%%>", ctypes.c_long(value * 2**31)) for flag, kind in long_kinds for value in numbers]
     texts = [b"", b"x", b"a longer text than any width", b"\x80\xff"]
     cases += [(f"<%{flag}s>%", text) for flag in flags if flag not in ("0", "012", "-012", "02") for text in texts]
     cases += [("no conversion", 0), ("%%", 0), ("%s and 100%%", b"half")]

@@ -1,4 +1,4 @@
-/* See quick_sprintf.h. NetHack formats its lines of status at each change, with %s, %d and widths. */
+/* See quick_sprintf.h. NetHack formats its lines of status at each change, with %s, %d, %X and widths. */
 
 #define ONI_KEEP_SPRINTF
 #include "quick_sprintf.h"
@@ -9,7 +9,7 @@
 
 enum { MAX_DIGITS = 20 };
 
-/* A conversion: %, a minus, a zero, a width, an l, and one of s, c, d. */
+/* A conversion: %, a minus, a zero, a width, an l, and one of s, c, d, u, X. */
 struct conversion {
     bool is_left, is_zero_padded, is_long;
     size_t width;
@@ -29,7 +29,7 @@ static const char *read_conversion(const char *text, struct conversion *found)
     if ((found->is_long = *text == 'l'))
         text++;
     found->kind = *text;
-    bool is_number = found->kind == 'd';
+    bool is_number = found->kind == 'd' || found->kind == 'u' || found->kind == 'X';
     bool is_text = (found->kind == 's' || found->kind == 'c') && !found->is_long && !found->is_zero_padded;
     return (is_number && !(found->is_zero_padded && found->is_left)) || is_text ? text + 1 : NULL;
 }
@@ -46,11 +46,11 @@ static bool is_plain(const char *format)
 }
 
 /* Writes the number's digits so that they end before `end`. Returns where they begin. */
-static char *write_digits(unsigned long number, char *end)
+static char *write_digits(unsigned long number, unsigned base, char *end)
 {
     do
-        *--end = (char) ('0' + number % 10);
-    while (number /= 10);
+        *--end = "0123456789ABCDEF"[number % base];
+    while (number /= base);
     return end;
 }
 
@@ -70,17 +70,17 @@ static char *write_padded(char *to, const struct conversion *as, const char *tex
     return to;
 }
 
-static char *write_number(char *to, const struct conversion *as, long number)
+static char *write_number(char *to, const struct conversion *as, unsigned long number, bool is_negative)
 {
     char digits[MAX_DIGITS + 1], *end = digits + sizeof digits;
-    char *begin = write_digits(number < 0 ? -(unsigned long) number : (unsigned long) number, end);
+    char *begin = as->kind == 'X' ? write_digits(number, 16, end) : write_digits(number, 10, end);
     if (!as->is_zero_padded) {
-        if (number < 0)
+        if (is_negative)
             *--begin = '-';
         return write_padded(to, as, begin, (size_t) (end - begin));
     }
-    size_t length = (size_t) (end - begin) + (number < 0);
-    if (number < 0)
+    size_t length = (size_t) (end - begin) + is_negative;
+    if (is_negative)
         *to++ = '-';
     for (; length < as->width; length++)
         *to++ = '0';
@@ -104,8 +104,11 @@ static char *write_plain(char *to, const char *format, va_list values)
         } else if (as.kind == 'c') {
             char letter = (char) va_arg(values, int);
             to = write_padded(to, &as, &letter, 1);
+        } else if (as.kind == 'd') {
+            long number = as.is_long ? va_arg(values, long) : va_arg(values, int);
+            to = write_number(to, &as, number < 0 ? -(unsigned long) number : (unsigned long) number, number < 0);
         } else {
-            to = write_number(to, &as, as.is_long ? va_arg(values, long) : va_arg(values, int));
+            to = write_number(to, &as, as.is_long ? va_arg(values, unsigned long) : va_arg(values, unsigned), false);
         }
     }
     return to;
