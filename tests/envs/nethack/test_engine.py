@@ -59,6 +59,19 @@ def test_games_are_those_of_the_installed_engine_for_long(names):
 
 
 @needs_engine
+def test_games_all_over_the_dungeon_are_those_of_the_installed_engine():
+    """A wizard's, who goes to any level, makes monsters and wishes."""
+    assert compare(built.find_engine(), 3, 200, wizard=True) > 5
+
+
+@needs_engine
+@pytest.mark.slow
+@pytest.mark.parametrize("names", BOUND.values(), ids=BOUND)
+def test_games_all_over_the_dungeon_are_those_of_the_installed_engine_for_long(names):
+    assert compare(built.find_engine(), 64, 5000, names, wizard=True) > 10_000
+
+
+@needs_engine
 def test_other_games_are_a_difference(monkeypatch):
     start = identity.BuiltGame.start
     monkeypatch.setattr(identity.BuiltGame, "start", lambda self, core, display: start(self, core + 1, display))

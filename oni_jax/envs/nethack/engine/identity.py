@@ -22,6 +22,11 @@ LETTERS = [(key,) for key in range(ord("a"), ord("z") + 1)]
 ANSWERS = [(ESCAPE,), (ord("\r"),), (SPACE,), (ord("y"),)]  # without which games wait in prompts
 TRAVELS = [tuple(map(ord, keys)) for keys in ("_>.", "_<.", "_>.>", "20s")]  # to the stairs, and down them; waiting
 KINDS_OF_KEYS = ((0.45, MOVES), (0.25, COMMANDS), (0.1, LETTERS), (0.15, ANSWERS), (0.05, TRAVELS))  # how often, which
+LEVELS = [tuple(map(ord, f"\x16{level}\r")) for level in (*range(1, 51, 3), -5)]  # to a level
+CREATIONS = [tuple(map(ord, f"\x07{name}\r")) for name in ("lich", "mimic", "cockatrice", "shopkeeper", "owlbear")]
+WISHES = [tuple(map(ord, f"\x17{name}\r")) for name in ("blessed speed boots", "7 cursed scrolls of fire", "figurine")]
+POWERS = [(ord("\x06"),), (ord("\x05"),), (ord("\x14"), SPACE), *CREATIONS, *WISHES]  # a map; a search; a jump
+KINDS_FOR_WIZARDS = (*((0.8 * chance, kind) for chance, kind in KINDS_OF_KEYS), (0.1, LEVELS), (0.1, POWERS))
 MAX_EPISODE_KEYS = 2000  # then a game is cut off, and the next begins
 
 
@@ -50,8 +55,10 @@ class Observed(NamedTuple):
 class InstalledGame:
     """A game of NLE's library, as NLE steps it, which writes these of ARRAYS."""
 
-    def __init__(self, arrays: Mapping[str, np.ndarray]):
-        self._nethack = nethack.Nethack(observation_keys=(), playername=CHARACTER, ttyrec=None, fix_moon_phase=True)
+    def __init__(self, arrays: Mapping[str, np.ndarray], wizard: bool = False):
+        self._nethack = nethack.Nethack(
+            observation_keys=(), playername=CHARACTER, ttyrec=None, fix_moon_phase=True, wizard=wizard
+        )
         self._engine = self._nethack._pynethack
         self._engine.set_buffers(**arrays)
         self.path = self._nethack.dlpath
@@ -72,12 +79,12 @@ class InstalledGame:
 class BuiltGame:
     """A game of the library that was built, which writes these of ARRAYS."""
 
-    def __init__(self, library: str, arrays: Mapping[str, np.ndarray]):
+    def __init__(self, library: str, arrays: Mapping[str, np.ndarray], wizard: bool = False):
         self._c, self._group, self._folder = load_stepper().library, GroupFields(num_games=1), make_folder()
         self._games = np.zeros(1, np.uintp)
         self._group.games = self._games.ctypes.data
-        folder = os.fsencode(self._folder.name)
-        self._check(self._c.oni_load_built(self._group, 0, load_image(library), folder, OPTIONS.encode()))
+        folder, options = os.fsencode(self._folder.name), OPTIONS + ",playmode:debug" * wizard
+        self._check(self._c.oni_load_built(self._group, 0, load_image(library), folder, options.encode()))
         self._buffers: EngineBuffers = self._c.oni_buffers(self._group, 0).contents
         for name in ARRAYS:
             setattr(self._buffers, name, arrays[name].ctypes.data if name in arrays else None)
@@ -108,14 +115,16 @@ class Pair:
       library: that was built.
       index: the game's index, for its seeds and keys.
       names: arrays to observe; those that are not bound are not written.
+      wizard: whether the hero has powers, as to be on any level and to make any monster.
     """
 
-    def __init__(self, library: str, index: int, names: Collection[str] = ARRAYS):
+    def __init__(self, library: str, index: int, names: Collection[str] = ARRAYS, wizard: bool = False):
+        self._kinds = KINDS_FOR_WIZARDS if wizard else KINDS_OF_KEYS
         self._rng = np.random.default_rng([17, index])
         self._sides = Observed.zeros(), Observed.zeros()
         self._index, self._num_keys, self._num_all_keys = index, 0, 0
         one, other = ({name: side.arrays[name] for name in names} for side in self._sides)
-        self._installed, self._built = InstalledGame(one), BuiltGame(library, other)
+        self._installed, self._built = InstalledGame(one, wizard), BuiltGame(library, other, wizard)
         self._state, self._waits = (self._sides[0].arrays[name] for name in ("program_state", "internal"))
         self.num_episodes = self.num_turns = self._turn = 0
         self._restart()
@@ -152,10 +161,10 @@ class Pair:
         self._compare(f"key {key}")
 
     def _keys(self, num_keys: int) -> Iterator[int]:
-        chances = [chance for chance, _ in KINDS_OF_KEYS]
+        chances = [chance for chance, _ in self._kinds]
         pressed = 0
         while pressed < num_keys:
-            _, kind = KINDS_OF_KEYS[int(self._rng.choice(len(chances), p=chances))]
+            _, kind = self._kinds[int(self._rng.choice(len(chances), p=chances))]
             for key in kind[int(self._rng.integers(len(kind)))][: num_keys - pressed]:
                 yield key
                 pressed += 1
@@ -169,8 +178,8 @@ class Pair:
         raise Difference(f"{where}: {', '.join(names) or 'the end'} differ")
 
 
-def compare(library: str, num_games: int, num_keys: int, names: Collection[str] = ARRAYS) -> int:
-    """Plays random games on the library that was built and on NLE's.
+def compare(library: str, num_games: int, num_keys: int, names: Collection[str] = ARRAYS, wizard: bool = False) -> int:
+    """Plays random games on the library that was built and on NLE's; see `Pair`.
 
     Returns the turns of game time that passed.
 
@@ -179,7 +188,7 @@ def compare(library: str, num_games: int, num_keys: int, names: Collection[str] 
     """
     turns = 0
     for index in range(num_games):
-        pair = Pair(library, index, names)
+        pair = Pair(library, index, names, wizard)
         try:
             pair.play(num_keys)
             turns += pair.num_turns
