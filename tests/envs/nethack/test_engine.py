@@ -1,5 +1,6 @@
 """The engine that is built here: NLE's games, whatever is bound; and its making, which falls back rather than guess."""
 
+import _ctypes
 import ctypes
 import hashlib
 import json
@@ -491,7 +492,9 @@ def test_terminal_shows_what_the_emulator_shows(tmp_path, seed):
     for byte in text:
         ours.oni_terminal_put(byte if byte < 128 else byte - 256)  # a char is signed
     ours.oni_terminal_flush()
-    shown = emulated(ctypes.CDLL(nethack.nethack.DLPATH), text)
+    installed = ctypes.CDLL(nethack.nethack.DLPATH)
+    shown = emulated(installed, text)
+    _ctypes.dlclose(installed._handle)  # other tests look for what is mapped
     assert (chars.raw, colors.raw, tuple(cursor.raw)) == shown
 
 

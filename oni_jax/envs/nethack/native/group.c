@@ -109,7 +109,7 @@ static int add_game(struct group *group, int64_t i, struct game *game, enum fail
 }
 
 /* Makes game i of the copy of NLE's library that is loaded at `base`. Returns 0, or a failure. */
-int oni_load_copy(struct group *group, int64_t i, const struct engine_layout *layout, uintptr_t base,
+int oni_load(struct group *group, int64_t i, const struct engine_layout *layout, uintptr_t base,
                   const char *folder, const char *options)
 {
     struct game *game = new_game(group);

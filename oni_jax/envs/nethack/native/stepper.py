@@ -142,7 +142,7 @@ def _declare(library: ctypes.CDLL) -> None:
     for name, result, *arguments in (
         ("oni_fingerprint", ctypes.c_char_p),
         ("oni_size", ctypes.c_int64, index),
-        ("oni_load_copy", ctypes.c_int, group, index, layout, ctypes.c_void_p, text, text),
+        ("oni_load", ctypes.c_int, group, index, layout, ctypes.c_void_p, text, text),
         ("oni_has_segment", ctypes.c_int),
         ("oni_load_built", ctypes.c_int, group, index, ctypes.POINTER(EngineImage), text, text),
         ("oni_buffers", ctypes.POINTER(EngineBuffers), group, index),

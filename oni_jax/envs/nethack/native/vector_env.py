@@ -95,7 +95,7 @@ class CopiedGame(NativeGame):
             if not handle:
                 raise CannotStepError("the engine's symbols can't be resolved")
             folder = os.fsencode(self.folder)
-            self._check(self._library.oni_load_copy(group, i, stepper.layout, loaded_at(path), folder, options))
+            self._check(self._library.oni_load(group, i, stepper.layout, loaded_at(path), folder, options))
         except (CannotShareError, RuntimeError) as error:
             self.close()
             raise CannotStepError(str(error)) from None
