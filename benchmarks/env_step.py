@@ -3,13 +3,13 @@
     python -m benchmarks.env_step --processes 2 --envs 128 --json env_step.json
     python -m benchmarks.env_step --root_env Crafter-v1
 
-On the host the sides take a few steps each, in turn, forwards and backwards, in each of several processes, so that a machine
-whose speed changes within seconds changes it for all: `built` is our stepper of NetHack in C on the engine that
-`make engine` builds, `native` the same on NLE's, `python` the one in Python, `nle_env` NLE's environment, with the same
-seeds and actions; ours show the same, which is checked. Any other
-environment on the host is `ours`. On devices (the cores, without a GPU), environments run in one jitted scan; beside
-BabyAI-Text plays `minigrid`, beside Crafter PyPI's `crafter`, each in a process for each core and in whole episodes,
-and Craftax-Classic through our scan, where they are installed.
+On the host the sides take a few steps each, in turn, forwards and backwards, in each of several processes, so that a
+machine whose speed changes within seconds changes it for all: `built` is our stepper of NetHack in C on the engine
+that `make engine` builds, `native` the same on NLE's, `python` the one in Python, `nle_env` NLE's environment, with
+the same seeds and actions; ours show the same, which is checked. Any other environment on the host is `ours`. On
+devices (the cores, without a GPU), environments run in one jitted scan; beside BabyAI-Text plays `minigrid`, beside
+Crafter PyPI's `crafter`, each in a process for each core and in whole episodes, and Craftax-Classic through our scan,
+where they are installed.
 """
 
 import functools
