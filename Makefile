@@ -6,6 +6,7 @@
 # make test-slurm     starts a Slurm on this machine (Debian: apt-get install slurm-wlm) and submits jobs to it, for minutes
 # make test-versions  a part of the tests with each of JAX_VERSIONS, and with gymnax and Craftax, in environments of their
 #              own, .venv-jax-*; with PYTHON=python3.12 or later, which JAX needs from 0.11 on
+# make engine  builds NetHack's engine from NLE's source, for speed, where there is gcc (`make setup` does, too)
 # make docs    builds the site of docs/ into docs/_build, with packages of its own in .venv-docs; a broken link fails
 # Options: ARGS="--flag value ..."   CUDA=13, 12 or 0 (found out when left out; 1: by this machine's driver)
 #          PYTHON=python3.12
@@ -37,7 +38,7 @@ TESTED_ON_ALL := tests/ops tests/learner tests/networks tests/runs tests/test_pa
 	tests/test_resume.py tests/test_old_runs.py
 GYMNAX_0.10.2 := gymnax==0.0.9  # the others have 1.0.1, which says JAX below 0.12, and works with it
 
-.PHONY: train test test-slow test-servers test-slurm test-versions docs setup clean
+.PHONY: train test test-slow test-servers test-slurm test-versions docs setup engine clean
 
 train: $(INSTALLED)
 	$(VENV)/bin/python -m launch.train $(TRAIN_FLAGS) --train_for_seconds 300 $(ARGS)
@@ -80,12 +81,17 @@ docs: .venv-docs/.installed
 
 setup: $(INSTALLED)
 
+# Ends well where it can't be built: NLE's engine plays then.
+engine: $(INSTALLED)
+	@$(VENV)/bin/python -m oni_jax.envs.nethack.engine || true
+
 # A folder without pip is what `venv` leaves where the package is missing that Debian keeps it in (python3-venv).
-$(INSTALLED): requirements.txt setup.py $(wildcard oni_jax/envs/nethack/native/*.[ch])
+$(INSTALLED): requirements.txt setup.py $(wildcard oni_jax/envs/nethack/native/*.[ch] oni_jax/envs/nethack/engine/*.[ch])
 	$(VENV)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c requirements.txt \
 		-e '.$(EXTRA)'
+	@$(VENV)/bin/python -m oni_jax.envs.nethack.engine || true
 	touch $@
 
 clean:

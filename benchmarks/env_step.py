@@ -3,12 +3,13 @@
     python -m benchmarks.env_step --processes 2 --envs 128 --json env_step.json
     python -m benchmarks.env_step --root_env Crafter-v1
 
-On the host the sides take a few steps each, in turn, over and over, in each of several processes, so that a machine
-whose speed changes within seconds changes it for all: `native` is our stepper of NetHack in C, `python` the one in
-Python, `nle_env` NLE's environment, with the same seeds and actions; ours show the same, which is checked. Any other
-environment on the host is `ours`. On devices (the cores, without a GPU), environments run in one jitted scan; beside
-BabyAI-Text plays `minigrid`, beside Crafter PyPI's `crafter`, each in a process for each core and in whole episodes,
-and Craftax-Classic through our scan, where they are installed.
+On the host the sides take a few steps each, in turn, forwards and backwards, in each of several processes, so that a
+machine whose speed changes within seconds changes it for all: `built` is our stepper of NetHack in C on the engine
+that `make engine` builds, `native` the same on NLE's, `python` the one in Python, `nle_env` NLE's environment, with
+the same seeds and actions; ours show the same, which is checked. Any other environment on the host is `ours`. On
+devices (the cores, without a GPU), environments run in one jitted scan; beside BabyAI-Text plays `minigrid`, beside
+Crafter PyPI's `crafter`, each in a process for each core and in whole episodes, and Craftax-Classic through our scan,
+where they are installed.
 """
 
 import functools
@@ -23,6 +24,7 @@ from absl import app, flags
 from benchmarks import harness
 from benchmarks.host_envs import HostEnvs, NleEnvs
 from oni_jax.envs.nethack.native.stepper import why_not
+from oni_jax.envs.nethack.native.vector_env import why_not_built
 from oni_jax.runs.plan import Plan
 from oni_jax.settings.config import Config
 from oni_jax.settings.worlds import EnvConfig, NetHackConfig
@@ -44,13 +46,13 @@ def host_sides(config: EnvConfig) -> dict[str, Callable[..., Any]]:
     if Plan(Config(config)).environment.settings != "nethack":
         return {"ours": functools.partial(HostEnvs, config)}
 
-    def stepped_by(stepper: str) -> EnvConfig:
-        nethack = NetHackConfig(view=config.nethack.view, stepper=stepper)
-        return EnvConfig(root_env=config.root_env, nethack=nethack)
+    def stepped_by(stepper: str, engine: str = "wheel") -> functools.partial[HostEnvs]:
+        nethack = NetHackConfig(view=config.nethack.view, stepper=stepper, engine=engine)
+        return functools.partial(HostEnvs, EnvConfig(root_env=config.root_env, nethack=nethack))
 
-    native = {} if why_not() else {"native": functools.partial(HostEnvs, stepped_by("auto"))}
-    python, nle = functools.partial(HostEnvs, stepped_by("python")), functools.partial(NleEnvs, config)
-    return {**native, "python": python, "nle_env": nle}
+    built = {} if why_not_built() else {"built": stepped_by("auto", "built")}
+    native = {} if why_not() else {"native": stepped_by("auto")}
+    return {**built, **native, "python": stepped_by("python"), "nle_env": functools.partial(NleEnvs, config)}
 
 
 def take_turns(config: EnvConfig, num_envs: int, first_index: int, sizes: tuple[int, int, int]) -> harness.Work:
@@ -61,12 +63,12 @@ def take_turns(config: EnvConfig, num_envs: int, first_index: int, sizes: tuple[
         side.run(num_before)
     yield
     secs = []
-    for _ in range(0, num_steps, turn_steps):
-        secs.append([])
-        for side in sides.values():
+    for turn in range(-(-num_steps // turn_steps)):
+        secs.append([(0.0, 0.0)] * len(sides))
+        for k, side in list(enumerate(sides.values()))[:: -1 if turn % 2 else 1]:
             before = time.perf_counter(), time.process_time()
             side.run(turn_steps)
-            secs[-1].append((time.perf_counter() - before[0], time.process_time() - before[1]))
+            secs[-1][k] = time.perf_counter() - before[0], time.process_time() - before[1]
         if len({side.shown() for side in sides.values() if isinstance(side, HostEnvs)}) > 1:
             raise RuntimeError("the steppers' games differ")
     yield

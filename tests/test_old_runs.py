@@ -59,4 +59,10 @@ def test_it_goes_on_where_it_stopped(name, tmp_path):
     assert held <= stored_labels(tmp_path / name)
     old, new = (json.loads((folder / name / "config.json").read_text()) for folder in (RUNS, tmp_path))
     before = {**old["env"], **old.get("nethack", {})}
-    assert {**new["env"], **new["nethack"]} == {**before, "plugin": "", "caption": "state", "stepper": "auto"}
+    assert {**new["env"], **new["nethack"]} == {
+        **before,
+        "plugin": "",
+        "caption": "state",
+        "stepper": "auto",
+        "engine": "auto",
+    }

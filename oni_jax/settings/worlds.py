@@ -23,6 +23,12 @@ class NetHackConfig:
         "Python; the games are the same.",
         choices=("auto", "python"),
     )
+    engine: str = setting(
+        "auto",
+        "NetHack's engine where games are stepped in C: auto: built if `make engine` has built it, else wheel; built: "
+        "from NLE's source, faster; wheel: as NLE's package has it. The games are the same.",
+        choices=("auto", "wheel", "built"),
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,6 +10,7 @@ import pytest
 from benchmarks.harness import ROOT_ENV
 from benchmarks.host_envs import HostEnvs, NleEnvs
 from oni_jax.envs.nethack.native.stepper import why_not
+from oni_jax.envs.nethack.native.vector_env import why_not_built
 from oni_jax.settings.worlds import EnvConfig, NetHackConfig
 
 CONFIG = EnvConfig(root_env=ROOT_ENV, nethack=NetHackConfig(stepper="python"))
@@ -45,7 +46,8 @@ def figures_of(folder, *words):
 def test_sides_on_the_host_are_compared(tmp_path):
     words = "--processes=1 --envs=2 --steps=10 --turn_steps=2 --warm_up_steps=2 --view=map"
     figures = figures_of(tmp_path, *words.split())["2_envs"]
-    first, *others = ("python", "nle_env") if why_not() else ("native", "python", "nle_env")
+    in_c = ["built"] * (not why_not_built()) + ["native"] * (not why_not())
+    first, *others = [*in_c, "python", "nle_env"]
     for name in (first, *others):
         assert figures[f"{name}_env_steps_per_sec"]["min"] > 0 and figures[f"{name}_cpu_us_per_step"]["median"] > 0
     assert all(figures[f"{first}_ratio_to_{name}"]["median"] > 0 for name in others)

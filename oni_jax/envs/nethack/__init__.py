@@ -5,13 +5,24 @@ import pathlib
 from oni_jax.envs.base import Environment, Language, VectorEnv
 from oni_jax.envs.nethack.display import DISPLAY
 from oni_jax.envs.nethack.native.layout import CannotStepError
-from oni_jax.envs.nethack.native.vector_env import NativeVectorEnv
+from oni_jax.envs.nethack.native.vector_env import BUILT, NativeVectorEnv, why_not_built
 from oni_jax.envs.nethack.tasks import TASKS
 from oni_jax.envs.nethack.vector_env import OBSERVATIONS, ON_REQUEST, NetHackVectorEnv, episode_seeds, nethack_spec
+from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import EnvSpec
 
 PYTHON = "python"  # `--stepper`
+
+
+def _spec(config: EnvConfig) -> EnvSpec:
+    settings = config.nethack
+    if settings.engine == BUILT:
+        if settings.stepper == PYTHON:
+            raise UserError("--engine built: it is stepped in C alone, not by --stepper python")
+        if reason := why_not_built():
+            raise UserError(f"--engine built: {reason}")
+    return nethack_spec(TASKS[config.root_env], OBSERVATIONS)
 
 
 def _make(config: EnvConfig, spec: EnvSpec, num_envs: int, seed: int, first_index: int) -> VectorEnv:
@@ -22,12 +33,14 @@ def _make(config: EnvConfig, spec: EnvSpec, num_envs: int, seed: int, first_inde
     try:
         return NativeVectorEnv(*arguments)
     except CannotStepError as reason:
+        if settings.engine == BUILT:
+            raise UserError(f"--engine built: {reason}") from None
         return NetHackVectorEnv(*arguments, why_python=str(reason))
 
 
 ENVIRONMENT = Environment(
     names=TASKS,
-    make_spec=lambda config: nethack_spec(TASKS[config.root_env], OBSERVATIONS),
+    make_spec=_spec,
     make=_make,
     on_request=ON_REQUEST,
     language=Language(pathlib.Path(__file__).with_name("prompts"), "oni_jax.envs.nethack.judge_rules", name="nethack"),

@@ -30,7 +30,7 @@ from oni_jax.envs.nethack.vector_env import (
 )
 from oni_jax.envs.registry import make_vector_env
 from oni_jax.settings.worlds import EnvConfig, NetHackConfig
-from tests.envs.nethack.native import needs_native
+from tests.envs.nethack.native import ENGINES, needs_native
 from tests.envs.outputs import are_equal, step_output
 
 EXTENDED = TASKS["NetHackScoreExtendedActions-v1"]
@@ -42,9 +42,10 @@ SETTINGS_SIZE = 49224  # of this NLE
 class Pair:
     """The same games, stepped in Python and in C; every step is compared."""
 
-    def __init__(self, task, num_envs, limit=60, view="terminal", observations=OBSERVATIONS, seed=0):
-        arguments = task, num_envs, episode_seeds(seed), 0, limit, observations, NetHackConfig(view)
-        self.envs = NetHackVectorEnv(*arguments), NativeVectorEnv(*arguments)
+    def __init__(self, task, num_envs, limit=60, view="terminal", observations=OBSERVATIONS, seed=0, engine="auto"):
+        arguments = task, num_envs, episode_seeds(seed), 0, limit, observations
+        native = NativeVectorEnv(*arguments, NetHackConfig(view, engine=engine))
+        self.envs = NetHackVectorEnv(*arguments, NetHackConfig(view)), native
         self.outs = [step_output(env) for env in self.envs]
         self._rng = np.random.default_rng(seed)
         self._num_keys = len(task.keys)
@@ -93,18 +94,18 @@ def test_it_is_built_where_there_is_a_compiler():
         assert why_not() == "", "run `make setup`"
 
 
-@needs_native
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("index", range(len(TASKS)), ids=list(TASKS))
-def test_all_tasks_are_the_same(make_pair, index):
-    pair = make_pair(list(TASKS.values())[index], 2, limit=50, view=VIEWS[index % 2], seed=index)
+def test_all_tasks_are_the_same(make_pair, index, engine):
+    pair = make_pair(list(TASKS.values())[index], 2, limit=50, view=VIEWS[index % 2], seed=index, engine=engine)
     pair.step(110)
     assert pair.ends[ABORTED] >= 3
 
 
-@needs_native
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("view", VIEWS)
-def test_long_games_are_the_same(make_pair, view):
-    pair = make_pair(EXTENDED, 6, limit=5000, view=view, observations=DEFAULT_OBSERVATIONS)
+def test_long_games_are_the_same(make_pair, view, engine):
+    pair = make_pair(EXTENDED, 6, limit=5000, view=view, observations=DEFAULT_OBSERVATIONS, engine=engine)
     pair.step(500)
     assert pair.ends[DEATH] >= 3
 
@@ -122,13 +123,13 @@ def test_goals_are_reached_in_the_same_steps(make_pair, monkeypatch, name):
         assert (pair.ends.get(TASK_SUCCESSFUL, 0) > 3) != continual
 
 
-@needs_native
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.slow
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("name", TASKS)
-def test_all_tasks_are_the_same_for_long(make_pair, name, view):
+def test_all_tasks_are_the_same_for_long(make_pair, name, view, engine):
     """64 games x 5,000 steps."""
-    pair = make_pair(TASKS[name], 64, limit=1000, view=view, observations=DEFAULT_OBSERVATIONS)
+    pair = make_pair(TASKS[name], 64, limit=1000, view=view, observations=DEFAULT_OBSERVATIONS, engine=engine)
     pair.step(5000)
     assert pair.ends[DEATH] > 100 and pair.ends[ABORTED] > 0
 
@@ -164,20 +165,21 @@ def test_a_game_that_opens_with_a_question_starts():
 # What goes wrong
 
 
-@needs_native
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("limit", [0, 1])
-def test_games_that_ask_without_end_are_replaced_alike(make_pair, monkeypatch, limit):
+def test_games_that_ask_without_end_are_replaced_alike(make_pair, monkeypatch, limit, engine):
     monkeypatch.setattr(nethack_game, "MAX_AUTOMATIC_PRESSES", limit)
-    pair = make_pair(EXTENDED, 3, limit=40)
+    pair = make_pair(EXTENDED, 3, limit=40, engine=engine)
     pair.step(100)
     assert pair.envs[1].num_restarts > 3 and "still prompts after" in pair.envs[1].note()
 
 
-@needs_native
-def test_games_that_fail_to_start_are_replaced_alike(make_pair, capfd):
-    pair = make_pair(EXTENDED, 2, limit=10)
-    for env in pair.envs:
-        os.unlink(pathlib.Path(env._games[1]._nethack._vardir, "nhdat"))  # the engine's data
+@pytest.mark.parametrize("engine", ENGINES)
+def test_games_that_fail_to_start_are_replaced_alike(make_pair, capfd, engine):
+    pair = make_pair(EXTENDED, 2, limit=10, engine=engine)
+    python, native = (env._games[1] for env in pair.envs)
+    for folder in (python._nethack._vardir, native.folder):
+        os.unlink(pathlib.Path(folder, "nhdat"))  # the engine's data
     pair.step(25)
     assert [env.num_restarts for env in pair.envs] == [1, 1]
     assert "game 1 raised RuntimeError('NetHack done right after" in pair.envs[1].note()
@@ -226,16 +228,16 @@ def open_files():
     return sorted(os.readlink(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")[:-1])
 
 
-@needs_native
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("is_closed", [True, False])
-def test_nothing_is_left(tmp_path, monkeypatch, is_closed):
+def test_nothing_is_left(tmp_path, monkeypatch, is_closed, engine):
     """A library that stays loaded would be another engine's, whose path is the same: of a file descriptor."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     gc.collect()
     before = len(os.listdir("/proc/self/fd"))
-    env = NativeVectorEnv(EXTENDED, 2, episode_seeds(0))
+    env = NativeVectorEnv(EXTENDED, 2, episode_seeds(0), settings=NetHackConfig(engine=engine))
     env.reset(step_output(env))
-    assert pathlib.Path("/proc/self/maps").read_text().count("memfd:nle") > 0
+    assert (pathlib.Path("/proc/self/maps").read_text().count("memfd:nle") > 0) == (engine == "wheel")
     if is_closed:
         env.close()
     del env
@@ -244,9 +246,9 @@ def test_nothing_is_left(tmp_path, monkeypatch, is_closed):
     assert pathlib.Path("/proc/self/maps").read_text().count("memfd:nle") == 0
 
 
-def bytes_a_reset(make, num_resets, num_envs=4):
+def bytes_a_reset(make, num_resets, num_envs=4, engine="auto"):
     """Growth of memory in bytes a reset, after the first few; files and threads don't grow."""
-    env = make(EXTENDED, num_envs, episode_seeds(0), max_episode_steps=3)
+    env = make(EXTENDED, num_envs, episode_seeds(0), max_episode_steps=3, settings=NetHackConfig(engine=engine))
     out = step_output(env)
     env.reset(out)
     actions = np.random.default_rng(0).integers(28, size=(3, num_envs)).astype(np.int32)
@@ -270,16 +272,16 @@ def resident_bytes():
     return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-@needs_native
-def test_resets_leave_no_files_and_threads():
-    assert bytes_a_reset(NativeVectorEnv, 200) < 50_000
+@pytest.mark.parametrize("engine", ENGINES)
+def test_resets_leave_no_files_and_threads(engine):
+    assert bytes_a_reset(NativeVectorEnv, 200, engine=engine) < 50_000
 
 
-@needs_native
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.slow
-def test_many_resets_leave_no_memory():
+def test_many_resets_leave_no_memory(engine):
     """Loading the library anew, as NLE does, leaves 100 bytes and more each time."""
-    assert bytes_a_reset(NativeVectorEnv, 100_000) < 50
+    assert bytes_a_reset(NativeVectorEnv, 100_000, engine=engine) < 50
 
 
 # Where it can't be used
@@ -298,7 +300,8 @@ def chosen(**settings):
 
 @needs_native
 def test_it_is_chosen_where_possible_unless_python_is_asked_for():
-    assert chosen() == (NativeVectorEnv, "games are stepped in C; games share the engine's code")
+    assert chosen(engine="wheel") == (NativeVectorEnv, "games are stepped in C; games share the engine's code")
+    assert chosen()[0] is NativeVectorEnv
     assert chosen(stepper="python") == (NetHackVectorEnv, "games share the engine's code")
 
 
@@ -328,7 +331,7 @@ def forget():
 @needs_native
 def test_python_steps_where_something_is_not_known(forget, monkeypatch, module, name, value, reason):
     monkeypatch.setattr(module, name, value)
-    kind, note = chosen()
+    kind, note = chosen(engine="wheel")
     assert kind is NetHackVectorEnv
     assert note.startswith(f"games are stepped in Python, which is slower: {reason}") and "\n" not in note
 

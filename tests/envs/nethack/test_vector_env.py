@@ -21,6 +21,7 @@ from oni_jax.envs.nethack.vector_env import (
     NetHackVectorEnv,
     episode_seeds,
 )
+from tests.envs.nethack.native import ENGINES
 from tests.envs.outputs import are_equal, step_output
 from tests.support.processes import ROOT
 
@@ -260,17 +261,18 @@ def test_games_that_never_start_are_the_process_s_failure(monkeypatch):
 
 
 CHILD = """
-import time
-from oni_jax.config import EnvConfig
+import sys, time
+from oni_jax.config import EnvConfig, NetHackConfig
 from oni_jax.envs.registry import make_vector_env
-env = make_vector_env(EnvConfig("NetHackScore-v1"), 2, 0, 0)
+env = make_vector_env(EnvConfig("NetHackScore-v1", nethack=NetHackConfig(engine=sys.argv[1])), 2, 0, 0)
 print("ready", flush=True)
 time.sleep(60)
 """
 
 
-def test_a_killed_process_leaves_one_named_folder(tmp_path):
-    command = [sys.executable, "-c", CHILD]
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_killed_process_leaves_one_named_folder(tmp_path, engine):
+    command = [sys.executable, "-c", CHILD, engine]
     child = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "TMPDIR": str(tmp_path)}, stdout=subprocess.PIPE)
     assert child.stdout is not None
     assert child.stdout.readline() == b"ready\n"

@@ -1,11 +1,16 @@
-/* One engine: a copy of NLE's libnethack.so that this process has loaded, and the game that it plays.
+/* One engine: a game, and the library that plays it. There are two kinds.
  *
- * The structures below are NLE 1.3.0's interface. They hold for the builds that layout.py knows; it also compares the
- * size of `engine_settings` with that of the library's own variable. */
+ * A copy of NLE's libnethack.so that this process has loaded plays one game, since its variables are the game's. The
+ * engine that was built here (see ../engine) is loaded once: its code reaches variables through the GS register, which
+ * is set to the block of memory of a game whenever its code is entered.
+ *
+ * The structures below are NLE 1.3.0's interface. They hold for the builds that layout.py knows, where the size of
+ * `engine_settings` is compared with that of the library's own variable, and for that which is built from its source. */
 #ifndef ONI_ENGINE_H
 #define ONI_ENGINE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* What the engine reads and writes at each key. It leaves out the arrays that are NULL. */
@@ -54,7 +59,7 @@ struct engine_settings {
     bool time_seed_is_set;
 };
 
-/* Parts of the library, as offsets from its base address, and counts. layout.py fills it in: int64 only. */
+/* Parts of a copy of NLE's library, as offsets from its base address, and counts. layout.py fills it in: int64 only. */
 struct engine_layout {
     int64_t nle_start, nle_step, nle_end; /* functions */
     int64_t birthday;                     /* the variable `ubirthday`, a long */
@@ -66,6 +71,30 @@ struct engine_layout {
     int64_t atexit_slot; /* the variable through which the library calls __cxa_atexit, in [writable, data_end) */
 };
 
+typedef void *(*start_function)(struct engine_buffers *, void *ttyrec, struct engine_settings *);
+typedef void *(*step_function)(void *context, struct engine_buffers *);
+typedef void (*end_function)(void *context);
+typedef void (*initialiser)(void); /* a constructor or destructor; ours use none of the loader's arguments */
+typedef int (*registrar)(void (*function)(void *), void *object, void *library); /* as __cxa_atexit */
+
+/* What the built engine says of itself, in its variable `oni_engine`. */
+struct engine_description {
+    start_function start;
+    step_function step;
+    end_function end;
+    int64_t birthday;                         /* the variable `ubirthday`, as an offset in a block */
+    const int64_t *pointers, *pointers_end;   /* offsets of those variables of a block that hold offsets in it */
+    const initialiser *constructors, *constructors_end;
+    registrar *register_destructor;           /* where it takes its __cxa_atexit from */
+};
+
+/* The built engine, loaded. built.py fills it in: 64 bits each. */
+struct engine_image {
+    const struct engine_description *description;
+    const char *fresh;              /* what a block begins as: */
+    int64_t fresh_size, block_size; /* these bytes, and zeros */
+};
+
 /* A destructor that a restarted library has registered. */
 struct destructor {
     void (*function)(void *);
@@ -75,22 +104,39 @@ struct destructor {
 enum { MAX_DESTRUCTORS = 16 };
 
 struct engine {
-    struct engine_layout layout;
-    uintptr_t base;
-    char *fresh_data; /* copy of [writable, data_end) as it was before the first game */
+    start_function start;
+    step_function step;
+    end_function end;
+    long *birthday;
+    /* Variables: `size` bytes at `variables`; before the first game `fresh_size` bytes are `fresh`, and the rest zero */
+    char *variables;
+    const char *fresh;
+    size_t fresh_size, size;
+    const int64_t *pointers;                         /* offsets of those that hold offsets, to be addresses */
+    const initialiser *constructors, *destructors;
+    int64_t num_pointers, num_constructors, num_destructors;
     struct destructor registered[MAX_DESTRUCTORS];
     int num_registered;
+    char *copy;       /* of a copy of NLE's library: `fresh`, to be freed */
+    char *block;      /* of the built engine: memory of the variables, to be freed */
+    bool has_wrgsbase;
     void *context;    /* the game; NULL before the first start */
     struct engine_buffers buffers;
     struct engine_settings settings;
 };
 
 /* Results of a call: success, or why the game has to be replaced. Python has the texts. */
-enum failure { NO_FAILURE, NO_MEMORY, FINISHED, DONE_AT_START, NEVER_BEGAN, STILL_PROMPTS, TEXT_TOO_LONG };
+enum failure { NO_FAILURE, NO_MEMORY, FINISHED, DONE_AT_START, NEVER_BEGAN, STILL_PROMPTS, TEXT_TOO_LONG, NO_SEGMENT };
 
-/* Prepares the engine loaded at `base`, before its first start. The buffers are set by the caller, afterwards. */
-enum failure engine_open(struct engine *engine, const struct engine_layout *layout, uintptr_t base, const char *folder,
-                         const char *options);
+/* Returns whether this system lets a process set its GS register, as the built engine needs. */
+bool engine_has_segment(void);
+
+/* Prepares an engine, before its first start: of a copy of NLE's library loaded at `base`, or of the built one. The
+ * buffers are set by the caller, afterwards. Where it fails, there is nothing to close. */
+enum failure engine_open_copy(struct engine *engine, const struct engine_layout *layout, uintptr_t base,
+                              const char *folder, const char *options);
+enum failure engine_open_built(struct engine *engine, const struct engine_image *image, const char *folder,
+                               const char *options);
 
 /* Starts the game of these seeds, in place of the running one. */
 enum failure engine_start(struct engine *engine, uint64_t core_seed, uint64_t display_seed);
@@ -98,7 +144,7 @@ enum failure engine_start(struct engine *engine, uint64_t core_seed, uint64_t di
 /* Presses a key. */
 enum failure engine_press(struct engine *engine, int key);
 
-/* Ends the game. The library may be unloaded then. */
+/* Ends the game. A copy of the library may be unloaded then. */
 void engine_close(struct engine *engine);
 
 #endif

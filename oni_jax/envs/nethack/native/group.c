@@ -87,22 +87,69 @@ static void set_buffers(const struct group *group, int64_t i)
     }
 }
 
-/* Makes game i of the engine loaded at `base`. Returns 0, or a failure. */
-int oni_load(struct group *group, int64_t i, const struct engine_layout *layout, uintptr_t base, const char *folder,
-             const char *options)
+/* Returns a game without an engine; NULL: there is no memory. */
+static struct game *new_game(struct group *group)
 {
     struct game *game = calloc(1, sizeof *game);
-    if (!game)
-        return NO_MEMORY;
-    enum failure failure = engine_open(&game->engine, layout, base, folder, options);
+    if (game)
+        game->rules = &group->rules;
+    return game;
+}
+
+/* Takes a game into row i, unless its engine could not be opened. */
+static int add_game(struct group *group, int64_t i, struct game *game, enum failure failure)
+{
     if (failure) {
         free(game);
         return failure;
     }
-    game->rules = &group->rules;
     group->games[i] = game;
     set_buffers(group, i);
     return NO_FAILURE;
+}
+
+/* Makes game i of the copy of NLE's library that is loaded at `base`. Returns 0, or a failure. */
+int oni_load(struct group *group, int64_t i, const struct engine_layout *layout, uintptr_t base,
+                  const char *folder, const char *options)
+{
+    struct game *game = new_game(group);
+    if (!game)
+        return NO_MEMORY;
+    return add_game(group, i, game, engine_open_copy(&game->engine, layout, base, folder, options));
+}
+
+/* Returns whether the built engine can play on this system. */
+int oni_has_segment(void)
+{
+    return engine_has_segment();
+}
+
+/* Makes game i of the built engine. Returns 0, or a failure. */
+int oni_load_built(struct group *group, int64_t i, const struct engine_image *image, const char *folder,
+                   const char *options)
+{
+    struct game *game = new_game(group);
+    if (!game)
+        return NO_MEMORY;
+    return add_game(group, i, game, engine_open_built(&game->engine, image, folder, options));
+}
+
+/* Returns what game i's engine reads and writes, to bind further arrays; NULL: there is no game. */
+struct engine_buffers *oni_buffers(const struct group *group, int64_t i)
+{
+    return group->games[i] ? &group->games[i]->engine.buffers : NULL;
+}
+
+/* Starts game i's engine, without pressing any key. Returns 0, or a failure. */
+int oni_start_engine(const struct group *group, int64_t i, uint64_t core_seed, uint64_t display_seed)
+{
+    return group->games[i] ? engine_start(&group->games[i]->engine, core_seed, display_seed) : FINISHED;
+}
+
+/* Presses a key in game i, whatever it waits for. Returns 0, or a failure. */
+int oni_press(const struct group *group, int64_t i, int key)
+{
+    return group->games[i] ? engine_press(&group->games[i]->engine, key) : FINISHED;
 }
 
 /* Ends game i; nothing where there is none. */

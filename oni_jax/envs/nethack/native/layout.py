@@ -20,7 +20,7 @@ FUNCTIONS = ("nle_start", "nle_step", "nle_end")
 BIRTHDAY, SETTINGS = "ubirthday", "settings"  # variables
 ATEXIT = "__cxa_atexit"  # a function of the C library that the engine calls
 
-PT_DYNAMIC, PT_NOTE, PT_GNU_RELRO = 2, 4, 0x6474E552
+PT_DYNAMIC, PT_NOTE, PT_TLS, PT_GNU_RELRO = 2, 4, 7, 0x6474E552
 SHT_DYNSYM = 11
 DT_PLTRELSZ, DT_JMPREL, DT_INIT_ARRAY, DT_FINI_ARRAY, DT_INIT_ARRAYSZ, DT_FINI_ARRAYSZ = 2, 23, 25, 26, 27, 28
 NT_GNU_BUILD_ID = 3
@@ -50,7 +50,7 @@ class EngineLayout(ctypes.Structure):
     ]
 
 
-class _Segment(NamedTuple):
+class Segment(NamedTuple):
     kind: int
     flags: int
     offset: int  # in the file
@@ -84,7 +84,7 @@ def read_layout(library: bytes, settings_size: int) -> EngineLayout:
 
 
 def _read(library: bytes, settings_size: int) -> EngineLayout:
-    segments = list(_segments(library))
+    segments = list(read_segments(library))
     build = _build_id(library, segments)
     if build not in KNOWN_BUILDS:
         raise CannotStepError(f"NLE's library is another build, {build[:12] or 'without an id'}")
@@ -117,21 +117,22 @@ def _read(library: bytes, settings_size: int) -> EngineLayout:
     )
 
 
-def _is_inside(address: int, segment: _Segment) -> bool:
+def _is_inside(address: int, segment: Segment) -> bool:
     return segment.address <= address < segment.address + segment.memory_size
 
 
-def _segments(library: bytes) -> Iterator[_Segment]:
+def read_segments(library: bytes) -> Iterator[Segment]:
+    """Yields the segments that an ELF file's header lists."""
     (start,) = struct.unpack_from("<Q", library, 32)
     entry_size, count = struct.unpack_from("<HH", library, 54)
     for i in range(count):
         kind, flags, offset, address, _, file_size, memory_size, _ = PROGRAM_HEADER.unpack_from(
             library, start + i * entry_size
         )
-        yield _Segment(kind, flags, offset, address, file_size, memory_size)
+        yield Segment(kind, flags, offset, address, file_size, memory_size)
 
 
-def _build_id(library: bytes, segments: list[_Segment]) -> str:
+def _build_id(library: bytes, segments: list[Segment]) -> str:
     """Returns the linker's fingerprint of the library, in hex; "" where it has none."""
     for segment in segments:
         if segment.kind == PT_NOTE:
@@ -142,7 +143,7 @@ def _build_id(library: bytes, segments: list[_Segment]) -> str:
     return ""
 
 
-def _dynamic(library: bytes, segments: list[_Segment]) -> Iterator[tuple[int, int]]:
+def _dynamic(library: bytes, segments: list[Segment]) -> Iterator[tuple[int, int]]:
     for segment in segments:
         if segment.kind == PT_DYNAMIC:
             yield from DYNAMIC.iter_unpack(library[segment.offset : segment.offset + segment.file_size])

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from oni_jax.envs.nethack.native.image import EngineImage
 from oni_jax.envs.nethack.native.layout import CannotStepError, EngineLayout, read_layout
 from oni_jax.envs.nethack.tasks import nethack
 
@@ -30,6 +31,7 @@ FAILURES = {  # `failure` in engine.h -> its text, as NLE's or NetHackGame's
     4: "NetHack did not begin within {max_opening_presses} key presses",
     5: "NetHack still prompts after {max_automatic_presses} key presses",
     6: "the path of the game's folder is too long",
+    7: "this system doesn't let a process set its GS register",
 }
 
 _NUMBER, _POINTER, _REAL = ctypes.c_int64, ctypes.c_void_p, ctypes.c_double
@@ -58,6 +60,20 @@ class GroupFields(ctypes.Structure):
 
     arrays: Mapping[str, np.ndarray]
     _fields_ = list(GROUP_FIELDS.items())
+
+
+class EngineBuffers(ctypes.Structure):
+    """Arrays that an engine writes, by NLE's names, and what it reads: `engine_buffers` in engine.h."""
+
+    _fields_ = [
+        *((name, ctypes.c_int) for name in ("action", "done")),
+        ("in_normal_game", ctypes.c_byte),
+        ("how_done", ctypes.c_int),
+        *((name, _POINTER) for name in ("glyphs", "chars", "colors", "specials", "blstats", "message")),
+        *((name, _POINTER) for name in ("program_state", "internal", "inv_glyphs", "inv_strs", "inv_letters")),
+        *((name, _POINTER) for name in ("inv_oclasses", "screen_descriptions")),
+        *((name, _POINTER) for name in ("tty_chars", "tty_colors", "tty_cursor", "misc")),
+    ]
 
 
 class Stepper(NamedTuple):
@@ -127,6 +143,11 @@ def _declare(library: ctypes.CDLL) -> None:
         ("oni_fingerprint", ctypes.c_char_p),
         ("oni_size", ctypes.c_int64, index),
         ("oni_load", ctypes.c_int, group, index, layout, ctypes.c_void_p, text, text),
+        ("oni_has_segment", ctypes.c_int),
+        ("oni_load_built", ctypes.c_int, group, index, ctypes.POINTER(EngineImage), text, text),
+        ("oni_buffers", ctypes.POINTER(EngineBuffers), group, index),
+        ("oni_start_engine", ctypes.c_int, group, index, seed, seed),
+        ("oni_press", ctypes.c_int, group, index, ctypes.c_int),
         ("oni_unload", None, group, index),
         ("oni_start", ctypes.c_int, group, index, seed, seed),
         ("oni_quit", ctypes.c_int, group, index),

@@ -1,16 +1,22 @@
 """N games of NetHack, stepped by one call in C. The games, and all that is written, are NetHackVectorEnv's."""
 
 import ctypes
+import dataclasses
 import functools
 import os
+import tempfile
 import weakref
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
 
 from oni_jax.envs.base import StepOutput
 from oni_jax.envs.nethack import game as python_game
+from oni_jax.envs.nethack.engine.built import find_engine
+from oni_jax.envs.nethack.folder import OPTIONS, make_folder
 from oni_jax.envs.nethack.game import CHARACTER
+from oni_jax.envs.nethack.native.image import EngineImage, load_image
 from oni_jax.envs.nethack.native.layout import CannotStepError
 from oni_jax.envs.nethack.native.stepper import FAILURES, GROUP_FIELDS, GroupFields, Stepper, load_stepper
 from oni_jax.envs.nethack.screens import VIEWS
@@ -18,16 +24,23 @@ from oni_jax.envs.nethack.shared_code import LIBC, CannotShareError, SharedCode,
 from oni_jax.envs.nethack.tasks import GOAL_REWARD, HALLUCINATING, ORACLE_GLYPH, DescentGoal, OracleGoal, Task, nethack
 from oni_jax.envs.nethack.vector_env import (
     BLSTATS_SCALE,
+    DEFAULT_OBSERVATIONS,
+    DEFAULT_SETTINGS,
     TIME_PENALTY,
     VECTOR_OBS_BOUND,
     NetHackVectorEnv,
+    Seeds,
 )
+from oni_jax.settings.worlds import NetHackConfig
 
 SCORE_GOAL, DESCENT_GOAL, ORACLE_GOAL, SOBER_ORACLE_GOAL = range(4)  # in group.c
 NUM_DUNGEONS, NUM_LEVELS = 16, 64  # of `levels_left` in group.c; NetHack has 16 and 32
 NUM_STATS = 9  # that group.c writes
 OPTIONAL_FIELDS = ("chars", "colors", "vector_obs", "message", "glyphs", "hero_xy")  # of a record
 FIELDS = (*OPTIONAL_FIELDS, "is_first", "reward", "terminated", "truncated")
+
+
+WHEEL, BUILT = "wheel", "built"  # `--engine`
 
 
 def check_native(task: Task) -> None:
@@ -38,36 +51,14 @@ def check_native(task: Task) -> None:
 
 
 class NativeGame:
-    """An engine that C steps; see `NetHackGame`. Row i of the group.
-
-    Raises:
-      CannotStepError: the engine can't be loaded.
-    """
+    """An engine that C steps; see `NetHackGame`. Row i of the group. Subclasses load it."""
 
     kill_count = 0  # the group has it
     follows_clock = False  # C sets the time of birth
+    close: Callable[[], object]
 
-    def __init__(self, stepper: Stepper, group: GroupFields, i: int, shared_code: SharedCode | None):
+    def __init__(self, stepper: Stepper, group: GroupFields, i: int):
         self._library, self._group, self._i = stepper.library, group, i
-        # Made for its folder and its copy of the library alone: it is never started.
-        self._nethack = engine = nethack.Nethack(
-            observation_keys=(), playername=CHARACTER, ttyrec=None, fix_moon_phase=True
-        )
-        path, options = engine.dlpath, engine._nethackoptions.encode()
-        # All symbols are resolved at once: they would have to be again after each restart.
-        handle = LIBC.dlopen(path.encode(), os.RTLD_NOW)
-        # Also without `close`: the path is used again, and the loader would return this game's library for the next.
-        self.close = weakref.finalize(self, _unload, stepper.library, group, i, handle, engine)
-        try:
-            if not handle:
-                raise CannotStepError("the engine's symbols can't be resolved")
-            folder = os.fsencode(engine._vardir)
-            self._check(self._library.oni_load(group, i, stepper.layout, loaded_at(path), folder, options))
-        except (CannotShareError, RuntimeError) as error:
-            self.close()
-            raise CannotStepError(str(error)) from None
-        if shared_code:
-            shared_code.share(path, compare=True)
 
     def start(self, core_seed: int, display_seed: int) -> None:
         """Starts the episode of these seeds, and plays up to its first turn."""
@@ -81,11 +72,66 @@ class NativeGame:
             raise failure_error(failure, self._group)
 
 
-def _unload(library: ctypes.CDLL, group: GroupFields, i: int, handle: int | None, engine: Any) -> None:
+class CopiedGame(NativeGame):
+    """A game with a copy of NLE's library.
+
+    Raises:
+      CannotStepError: the engine can't be loaded.
+    """
+
+    def __init__(self, stepper: Stepper, group: GroupFields, i: int, shared_code: SharedCode | None):
+        super().__init__(stepper, group, i)
+        # Made for its folder and its copy of the library alone: it is never started.
+        self._nethack = engine = nethack.Nethack(
+            observation_keys=(), playername=CHARACTER, ttyrec=None, fix_moon_phase=True
+        )
+        path, options = engine.dlpath, engine._nethackoptions.encode()
+        self.folder = engine._vardir
+        # All symbols are resolved at once: they would have to be again after each restart.
+        handle = LIBC.dlopen(path.encode(), os.RTLD_NOW)
+        # Also without `close`: the path is used again, and the loader would return this game's library for the next.
+        self.close = weakref.finalize(self, _unload_copy, stepper.library, group, i, handle, engine)
+        try:
+            if not handle:
+                raise CannotStepError("the engine's symbols can't be resolved")
+            folder = os.fsencode(self.folder)
+            self._check(self._library.oni_load(group, i, stepper.layout, loaded_at(path), folder, options))
+        except (CannotShareError, RuntimeError) as error:
+            self.close()
+            raise CannotStepError(str(error)) from None
+        if shared_code:
+            shared_code.share(path, compare=True)
+
+
+def _unload_copy(library: ctypes.CDLL, group: GroupFields, i: int, handle: int | None, engine: Any) -> None:
     library.oni_unload(group, i)
     if handle:
         LIBC.dlclose(handle)
     engine.close()
+
+
+class BuiltGame(NativeGame):
+    """A game of the built engine.
+
+    Raises:
+      CannotStepError: there is no memory for it, or this system doesn't let a process choose a game.
+    """
+
+    def __init__(self, stepper: Stepper, group: GroupFields, i: int, image: EngineImage):
+        super().__init__(stepper, group, i)
+        folder = make_folder()
+        self.folder = folder.name
+        self.close = weakref.finalize(self, _unload_built, stepper.library, group, i, folder)
+        try:
+            self._check(self._library.oni_load_built(group, i, image, os.fsencode(self.folder), OPTIONS.encode()))
+        except RuntimeError as error:
+            self.close()
+            raise CannotStepError(str(error)) from None
+
+
+def _unload_built(library: ctypes.CDLL, group: GroupFields, i: int, folder: tempfile.TemporaryDirectory) -> None:
+    library.oni_unload(group, i)
+    folder.cleanup()
 
 
 def failure_error(failure: int, group: GroupFields) -> RuntimeError:
@@ -94,24 +140,58 @@ def failure_error(failure: int, group: GroupFields) -> RuntimeError:
     return RuntimeError(FAILURES[failure].format(**limits))
 
 
+def _chosen_engine(engine: str) -> tuple[EngineImage | None, str]:
+    """Returns the built engine and "", or None and the reason why it doesn't play."""
+    if engine == WHEEL:
+        return None, ""
+    try:
+        if not load_stepper().library.oni_has_segment():
+            raise CannotStepError("a faster engine can't play: this system doesn't let a process set its GS register")
+        return load_image(find_engine()), ""
+    except CannotStepError as reason:
+        if engine == BUILT:
+            raise
+        return None, str(reason)
+
+
+def why_not_built() -> str:
+    """Returns the reason why the built engine can't play; "" where it can."""
+    try:
+        return _chosen_engine("auto")[1]
+    except CannotStepError as reason:  # there is no stepper
+        return str(reason)
+
+
 class NativeVectorEnv(NetHackVectorEnv):
-    """As NetHackVectorEnv, stepped in C.
+    """As NetHackVectorEnv, stepped in C. `settings.engine` chooses the engine.
 
     Raises:
-      CannotStepError: see `check_native`.
+      CannotStepError: see `check_native`; or the built engine is asked for, and can't be used.
     """
 
     _games: list[Any]
 
-    def __init__(self, task: Task, num_envs: int, *arguments: Any, **named: Any):
+    def __init__(
+        self,
+        task: Task,
+        num_envs: int,
+        seeds: Seeds,
+        first_index: int = 0,
+        max_episode_steps: int = 5000,
+        observations: Collection[str] = DEFAULT_OBSERVATIONS,
+        settings: NetHackConfig = DEFAULT_SETTINGS,
+    ):
         check_native(task)
         self._stepper = load_stepper()
+        self._image, self._why_wheel = _chosen_engine(settings.engine)
+        if self._image:
+            settings = dataclasses.replace(settings, share_code=False)  # there is one copy of it
         self._kills, self._failures = np.zeros((2, num_envs), np.int64)
         self._keys = np.array(task.keys, np.int64)
         self._records_dtype: np.dtype | None = None  # of the records that C is set to write
         self._buffer_sizes: list[int] = []  # in bytes; see `step`
         try:
-            super().__init__(task, num_envs, *arguments, **named)
+            super().__init__(task, num_envs, seeds, first_index, max_episode_steps, observations, settings)
         except CannotStepError:
             self.close()
             raise
@@ -177,8 +257,15 @@ class NativeVectorEnv(NetHackVectorEnv):
     def _stepper_note(self) -> str:
         return "games are stepped in C; "
 
+    def _code_note(self) -> str:
+        if self._image:
+            return "games share the code of the engine that was built here"
+        return super()._code_note() + (f"; {self._why_wheel}" if self._why_wheel else "")
+
     def _new_game(self, i: int) -> Any:
-        return NativeGame(self._stepper, self._group, i, self._shared_code)
+        if self._image:
+            return BuiltGame(self._stepper, self._group, i, self._image)
+        return CopiedGame(self._stepper, self._group, i, self._shared_code)
 
     def _observe(self, rows: slice, records: np.ndarray) -> None:
         self._set_layout(records)

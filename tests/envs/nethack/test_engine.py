@@ -1,0 +1,293 @@
+"""The engine that is built here: NLE's games, whatever is bound; and its making, which falls back rather than guess."""
+
+import hashlib
+import json
+import pathlib
+import threading
+
+import numpy as np
+import pytest
+
+from oni_jax.envs.nethack.engine import __main__ as program
+from oni_jax.envs.nethack.engine import built, identity, source
+from oni_jax.envs.nethack.engine.compile import Build
+from oni_jax.envs.nethack.engine.identity import ARRAYS, Difference, compare
+from oni_jax.envs.nethack.engine.source import BuildError
+from oni_jax.envs.nethack.native.stepper import load_stepper
+from oni_jax.envs.nethack.native.vector_env import NativeVectorEnv
+from oni_jax.envs.nethack.tasks import TASKS
+from oni_jax.envs.nethack.vector_env import NetHackVectorEnv, episode_seeds
+from oni_jax.envs.registry import make_vector_env
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.worlds import EnvConfig, NetHackConfig
+from tests.envs.nethack.native import needs_engine, needs_native
+from tests.envs.outputs import step_output
+
+TASK = TASKS["NetHackScoreExtendedActions-v1"]
+BUILT = NetHackConfig(engine="built")
+NO_TERMINAL = tuple(name for name in ARRAYS if not name.startswith("tty_"))
+BOUND = {
+    "all": ARRAYS,
+    "no terminal": NO_TERMINAL,
+    "terminal": ("tty_chars", "tty_colors", "blstats", "message", "internal", "program_state"),
+    "colors alone": ("tty_colors", "blstats", "internal", "program_state"),
+    "cursor alone": ("tty_cursor", "blstats", "internal", "program_state"),
+}
+
+
+# The games
+
+
+@needs_engine
+@pytest.mark.parametrize("names", BOUND.values(), ids=BOUND)
+def test_games_are_those_of_the_installed_engine(names):
+    assert compare(built.find_engine(), 4, 150, names) > 50
+
+
+@needs_engine
+@pytest.mark.slow
+@pytest.mark.parametrize("names", BOUND.values(), ids=BOUND)
+def test_games_are_those_of_the_installed_engine_for_long(names):
+    assert compare(built.find_engine(), 64, 5000, names) > 30_000
+
+
+@needs_engine
+def test_games_all_over_the_dungeon_are_those_of_the_installed_engine():
+    """A wizard's, who goes to any level, makes monsters and wishes."""
+    assert compare(built.find_engine(), 3, 200, wizard=True) > 5
+
+
+@needs_engine
+@pytest.mark.slow
+@pytest.mark.parametrize("names", BOUND.values(), ids=BOUND)
+def test_games_all_over_the_dungeon_are_those_of_the_installed_engine_for_long(names):
+    """Game 46 panics in NLE's engine, which aborts a wizard's process."""
+    assert compare(built.find_engine(), 46, 500, names, wizard=True) > 1000
+
+
+@needs_engine
+def test_other_games_are_a_difference(monkeypatch):
+    start = identity.BuiltGame.start
+    monkeypatch.setattr(identity.BuiltGame, "start", lambda self, core, display: start(self, core + 1, display))
+    with pytest.raises(Difference, match=r"game 0, key press \d+ .*: .*glyphs.* differ"):
+        compare(built.find_engine(), 1, 50)
+
+
+def played(env, num_steps, seed):
+    """All records of random steps."""
+    out = step_output(env)
+    env.reset(out)
+    actions = np.random.default_rng(seed).integers(len(TASK.keys), size=(num_steps, env.num_envs)).astype(np.int32)
+    records = [out.records.copy()]
+    for row in actions:
+        env.step(row, out)
+        records.append(out.records.copy())
+    every = np.stack(records)
+    return b"".join(every[name].tobytes() for name in out.records.dtype.names or ())  # without the bytes between fields
+
+
+def make(seed, settings=BUILT, num_envs=3):
+    return NativeVectorEnv(TASK, num_envs, episode_seeds(seed), max_episode_steps=100, settings=settings)
+
+
+@needs_engine
+def test_threads_play_their_games():
+    """Each thread has a segment base."""
+    alone = []
+    for seed in range(3):
+        env = make(seed)
+        alone.append(played(env, 150, seed))
+        env.close()
+    envs = [make(seed) for seed in range(3)]
+    together = [b""] * 3
+
+    def play(seed):
+        together[seed] = played(envs[seed], 150, seed)
+
+    threads = [threading.Thread(target=play, args=(seed,)) for seed in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for env in envs:
+        env.close()
+    assert together == alone
+
+
+@needs_engine
+def test_both_engines_play_in_one_process():
+    """Games are made, stepped and closed in turn."""
+    envs = [make(0, NetHackConfig(engine=engine), num_envs=2) for engine in ("built", "wheel", "built", "wheel")]
+    assert len({played(env, 40, 0) for env in envs}) == 1
+    for env in envs[:2]:
+        env.close()
+    assert played(envs[2], 40, 1) == played(envs[3], 40, 1)
+    for env in envs[2:]:
+        env.close()
+
+
+@needs_engine
+def test_fewer_files_are_open():
+    """A copy of NLE's library is one; a block of memory is not."""
+    held = {}
+    for engine in ("built", "wheel"):
+        before = len(list(pathlib.Path("/proc/self/fd").iterdir()))
+        env = make(0, NetHackConfig(engine=engine), num_envs=16)
+        env.reset(step_output(env))
+        held[engine] = len(list(pathlib.Path("/proc/self/fd").iterdir())) - before
+        env.close()
+    assert held["built"] <= held["wheel"] - 16
+
+
+# Which engine plays
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """An empty folder of caches."""
+    monkeypatch.setattr(built, "cache_folder", lambda: str(tmp_path))
+    built.find_engine.cache_clear()
+    yield tmp_path
+    built.find_engine.cache_clear()
+
+
+def chosen(**settings):
+    """(environment's type, note) of NetHack as the registry makes it."""
+    env = make_vector_env(EnvConfig("NetHackScore-v1", nethack=NetHackConfig(**settings)), 1, 0, 0)
+    try:
+        env.reset(step_output(env))
+        return type(env), env.note()
+    finally:
+        env.close()
+
+
+@needs_engine
+def test_built_engine_is_chosen_where_there_is_one():
+    note = "games are stepped in C; games share the code of the engine that was built here"
+    assert chosen() == chosen(engine="built") == (NativeVectorEnv, note)
+
+
+@needs_native
+def test_log_says_that_a_faster_engine_is_not_built(cache):
+    kind, note = chosen()
+    assert kind is NativeVectorEnv
+    assert note.startswith(
+        "games are stepped in C; games share the engine's code; a faster engine is not built (`make e"
+    )
+
+
+@needs_native
+def test_built_engine_that_is_asked_for_has_to_be_there(cache):
+    with pytest.raises(UserError, match=r"^--engine built: a faster engine is not built \(`make engine` or"):
+        chosen(engine="built")
+    with pytest.raises(UserError, match="--engine built: it is stepped in C alone"):
+        chosen(engine="built", stepper="python")
+
+
+@needs_engine
+@pytest.mark.parametrize("damage", ["library", "record", "no library", "no record", "no JSON"])
+def test_engine_that_was_not_compared_never_plays(cache, monkeypatch, tmp_path, damage):
+    library = tmp_path / "some.so"
+    library.write_bytes(b"a library")
+    path = built.keep(library, {})
+    record = path.with_name(built.RECORD)
+    assert built.find_engine() == str(path) and json.loads(record.read_text())["sha256"]
+    built.find_engine.cache_clear()
+    if damage == "library":
+        path.write_bytes(b"another")
+    elif damage == "record":
+        record.write_text("{}")
+    elif damage == "no JSON":
+        record.write_text("{")
+    else:
+        (path if damage == "no library" else record).unlink()
+    kind, note = chosen()
+    assert kind is NativeVectorEnv and "games share the engine's code; " in note and "make engine" in note
+
+
+@needs_native
+def test_library_that_is_none_never_plays(cache, tmp_path):
+    library = tmp_path / "some.so"
+    library.write_bytes(b"not a library")
+    built.keep(library, {})
+    kind, note = chosen()
+    assert kind is NativeVectorEnv and note.endswith("can't be loaded, or is not the engine")
+
+
+@needs_engine
+def test_installed_engine_plays_where_the_segment_cannot_be_set(monkeypatch):
+    monkeypatch.setattr(load_stepper().library, "oni_has_segment", lambda: 0)
+    kind, note = chosen()
+    assert kind is NativeVectorEnv and "this system doesn't let a process set its GS register" in note
+
+
+# Making it
+
+
+def test_sources_are_of_a_known_version():
+    assert source.VERSION == "1.3.0" and len(source.SHA256) == 64
+
+
+@pytest.mark.parametrize(
+    ("text", "times"), [("nothing", 0), ("one line\none line\n", 2), ("one line\n", 1)], ids=["0", "2", "1"]
+)
+def test_edit_needs_its_text_exactly_once(tmp_path, text, times):
+    (tmp_path / "a.c").write_text(f"begin\n{text}\nend\n")
+    edits = tmp_path / "edits.toml"
+    edits.write_text('[[edit]]\nfile = "a.c"\nfind = "one line"\nbefore = "end"\nput = "another\\n"\n')
+    if times == 1:
+        source.edit(tmp_path, edits)
+        assert (tmp_path / "a.c").read_text() == "begin\nanother\nend\n"
+    else:
+        with pytest.raises(BuildError, match=rf"^a.c has {times} times what an edit is about: 'one line'$"):
+            source.edit(tmp_path, edits)
+        assert "another" not in (tmp_path / "a.c").read_text()
+
+
+def test_build_without_a_compiler_says_so(tmp_path, monkeypatch):
+    monkeypatch.setenv("CC", "no-such-gcc")
+    with pytest.raises(BuildError, match="^there is no no-such-gcc$"):
+        Build(tmp_path, tmp_path, lambda *_: None).library()
+
+
+@pytest.mark.parametrize("fault", [BuildError("no index"), OSError("disk full")], ids=["fetch", "disk"])
+@needs_native
+def test_engine_that_cannot_be_built_costs_one_line(cache, monkeypatch, capfd, fault):
+    def fetch(folder):
+        raise fault
+
+    monkeypatch.setattr(source, "fetch", fetch)
+    assert program.main() == 1
+    last = capfd.readouterr().out.splitlines()[-1]
+    assert last == f"NetHack's engine is not built, so NLE's plays, which is slower: {fault}"
+
+
+@needs_engine
+def test_engine_that_differs_is_not_kept(monkeypatch, capfd):
+    library = built.find_engine()
+    monkeypatch.setattr(built, "engine_folder", lambda: pathlib.Path("/nowhere"))
+    built.find_engine.cache_clear()
+    for name, value in (("fetch", lambda folder: folder / "tree"), ("edit", lambda tree: None)):
+        monkeypatch.setattr(source, name, value)
+    monkeypatch.setattr(Build, "library", lambda self: pathlib.Path(library))
+    start = identity.BuiltGame.start
+    monkeypatch.setattr(identity.BuiltGame, "start", lambda self, core, display: start(self, core + 1, display))
+    monkeypatch.setattr(built, "keep", lambda *_: pytest.fail("it was kept"))
+    assert program.main() == 1
+    assert "so NLE's plays, which is slower: game 0, key press" in capfd.readouterr().out
+    built.find_engine.cache_clear()
+
+
+@needs_engine
+def test_version_depends_on_all_that_the_library_is_made_of(monkeypatch, tmp_path):
+    before = built.version()
+    monkeypatch.setattr(built, "SHA256", hashlib.sha256().hexdigest())
+    built.version.cache_clear()
+    assert built.version() != before
+    monkeypatch.undo()
+    built.version.cache_clear()
+    assert built.version() == before
+
+
+def test_python_s_stepper_takes_no_engine():
+    assert chosen(stepper="python")[0] is NetHackVectorEnv
