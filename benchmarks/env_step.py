@@ -4,11 +4,11 @@
     python -m benchmarks.env_step --root_env Crafter-v1
 
 On the host the sides take a few steps each, in turn, over and over, in each of several processes, so that a machine
-whose speed changes within seconds changes it for all: `native` is our stepper of NetHack in C, `python` the one in
-Python, `nle_env` NLE's environment, with the same seeds and actions; ours show the same, which is checked. Any other
-environment on the host is `ours`. On devices (the cores, without a GPU), environments run in one jitted scan; beside
-BabyAI-Text plays `minigrid`, beside Crafter PyPI's `crafter`, each in a process for each core and in whole episodes,
-and Craftax-Classic through our scan, where they are installed.
+whose speed changes within seconds changes it for all: `native` is our stepper of NetHack in C, `make_vec` the same
+behind gymnasium's interface, `python` the one in Python, `nle_env` NLE's environment, with the same seeds and actions;
+ours show the same, which is checked. Any other environment on the host is `ours`. On devices (the cores, without a
+GPU), environments run in one jitted scan; beside BabyAI-Text plays `minigrid`, beside Crafter PyPI's `crafter`, each
+in a process for each core and in whole episodes, and Craftax-Classic through our scan, where they are installed.
 """
 
 import functools
@@ -21,7 +21,7 @@ import numpy as np
 from absl import app, flags
 
 from benchmarks import harness
-from benchmarks.host_envs import HostEnvs, NleEnvs
+from benchmarks.host_envs import GymnasiumEnvs, HostEnvs, NleEnvs
 from oni_jax.envs.nethack.native.stepper import why_not
 from oni_jax.envs.registry import find_environment
 from oni_jax.settings.worlds import EnvConfig, NetHackConfig
@@ -47,7 +47,9 @@ def host_sides(config: EnvConfig) -> dict[str, Callable[..., Any]]:
         nethack = NetHackConfig(view=config.nethack.view, stepper=stepper)
         return EnvConfig(root_env=config.root_env, nethack=nethack)
 
-    native = {} if why_not() else {"native": functools.partial(HostEnvs, stepped_by("auto"))}
+    stepped = stepped_by("auto")
+    native = {} if why_not() else {"native": functools.partial(HostEnvs, stepped)}
+    native["make_vec"] = functools.partial(GymnasiumEnvs, stepped)
     python, nle = functools.partial(HostEnvs, stepped_by("python")), functools.partial(NleEnvs, config)
     return {**native, "python": python, "nle_env": nle}
 
@@ -66,7 +68,7 @@ def take_turns(config: EnvConfig, num_envs: int, first_index: int, sizes: tuple[
             before = time.perf_counter(), time.process_time()
             side.run(turn_steps)
             secs[-1].append((time.perf_counter() - before[0], time.process_time() - before[1]))
-        if len({side.shown() for side in sides.values() if isinstance(side, HostEnvs)}) > 1:
+        if len({side.shown() for side in sides.values() if not isinstance(side, NleEnvs)}) > 1:
             raise RuntimeError("the steppers' games differ")
     yield
     for side in sides.values():
