@@ -49,9 +49,9 @@ def host_sides(config: EnvConfig) -> dict[str, Callable[..., Any]]:
 
     stepped = stepped_by("auto")
     native = {} if why_not() else {"native": functools.partial(HostEnvs, stepped)}
-    native["make_vec"] = functools.partial(GymnasiumEnvs, stepped)
+    vector = functools.partial(GymnasiumEnvs, stepped)
     python, nle = functools.partial(HostEnvs, stepped_by("python")), functools.partial(NleEnvs, config)
-    return {**native, "python": python, "nle_env": nle}
+    return {**native, "make_vec": vector, "python": python, "nle_env": nle}
 
 
 def take_turns(config: EnvConfig, num_envs: int, first_index: int, sizes: tuple[int, int, int]) -> harness.Work:

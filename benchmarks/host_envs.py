@@ -37,13 +37,13 @@ class GymnasiumEnvs:
     def __init__(self, config: EnvConfig, num_envs: int, first_index: int = 0):
         make = functools.partial(make_vector_env, config, num_envs, first_index=first_index)
         self._envs = GymnasiumVector(make, env_spec(config), {}, num_envs)
-        self._rng = np.random.default_rng(first_index)
+        self._rng, self._num_actions = np.random.default_rng(first_index), env_spec(config).num_actions
         self._observations, _ = self._envs.reset(seed=0)
         self.close = self._envs.close
 
     def run(self, num_steps: int) -> None:
         """Takes steps of each environment."""
-        for actions in _draw(self._rng, num_steps, self._envs.num_envs, int(self._envs.single_action_space.n)):
+        for actions in _draw(self._rng, num_steps, self._envs.num_envs, self._num_actions):
             self._observations, *_ = self._envs.step(actions)
 
     def shown(self) -> bytes:

@@ -98,7 +98,8 @@ class GymnasiumVector(gymnasium.vector.VectorEnv):
         stats = self._out.episode_stats.T * ended
         of_episodes: dict[str, np.ndarray] = dict(zip(self._our_spec.episode_stats, stats, strict=True))
         if self._our_spec.has_captions:
-            of_episodes["caption"] = np.where(ended, _decoded(self._out.texts.final_captions), None)
+            of_episodes["caption"] = _decoded(self._out.texts.final_captions)
+            of_episodes["caption"][~ended] = None
         masks = {f"_{name}": ended for name in of_episodes}
         final_info = {**of_episodes, **masks}
         return {"final_obs": finals, "_final_obs": ended, "final_info": final_info, "_final_info": ended}

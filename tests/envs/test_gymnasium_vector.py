@@ -38,9 +38,9 @@ def made(name: str, num_envs: int = NUM_ENVS, **settings: Any) -> Iterator[Gymna
     envs.close()
 
 
-def actions_of(envs: gymnasium.vector.VectorEnv) -> np.ndarray:
-    rng = np.random.default_rng(5)
-    return rng.integers(envs.single_action_space.n, size=(NUM_STEPS, NUM_ENVS))
+def actions_of(envs: GymnasiumVector) -> np.ndarray:
+    envs.action_space.seed(5)
+    return np.stack([envs.action_space.sample() for _ in range(NUM_STEPS)])
 
 
 def played(envs: gymnasium.vector.VectorEnv, seed: int | None, actions: np.ndarray) -> list[tuple]:
