@@ -182,6 +182,12 @@ class ActorConfig:
         "accelerators on the learner's, batch_size / rollout of them.",
         choices=("auto", "process", "serial"),
     )
+    num_answerers: int = setting(
+        0,
+        "Threads that compute actions for the actor processes, each for a part of them; 0: one for each accelerator "
+        "that acts, where the cores suffice.",
+        within="[0, 64]",
+    )
     max_actor_restarts: int = setting(
         10, "Actor processes that may be replaced within ten minutes; one more ends the run.", within="[0, inf]"
     )

@@ -616,6 +616,7 @@ def test_world_leaves_nothing_running(name):
 
 @each(
     actors="ActorWorld.start does not compile the program that gathers the initial core states",
+    actors_2="ActorWorld.start does not compile the program that gathers the initial core states",
     lockstep="LockstepWorld.start does not compile the program that gathers the initial core states",
 )
 def test_world_compiles_nothing_after_its_start(name):
