@@ -215,7 +215,9 @@ class Kind(NamedTuple):
 
 # Catch's episodes have nine steps: as many as a trajectory, so that an incomplete one holds no end of an episode.
 PROCESSES = ActorConfig(num_workers=1, num_envs_per_worker=6, actor_pool="process", max_actor_restarts=1)
-TWO_ANSWERERS = dataclasses.replace(PROCESSES, num_workers=2, num_answerers=2)
+TWO_ANSWERERS = dataclasses.replace(
+    PROCESSES, num_workers=2, num_envs_per_worker=3, worker_num_splits=1, num_answerers=2
+)
 # 6 environments, 3 of a group; 4 trajectories a batch: a slot is half read, and another waits, after two batches. After
 # three, all that was played is in them.
 SERIAL = ActorConfig(num_workers=1, num_envs_per_worker=6, actor_pool="serial")
