@@ -169,7 +169,9 @@ class EnvConfig:
 class ActorConfig:
     """Actor processes and their environments."""
 
-    num_workers: int = setting(0, "Actor processes; 0: one per CPU core.", within="[0, 1024]")
+    num_workers: int = setting(
+        0, "Actor processes; 0: one per CPU core, but for those left beside an accelerator.", within="[0, 1024]"
+    )
     num_envs_per_worker: int = setting(
         20, "Environments in each actor process, a multiple of worker_num_splits; 0: what suits the machine."
     )
