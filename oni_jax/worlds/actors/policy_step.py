@@ -29,7 +29,7 @@ class Calls(NamedTuple):
 
 
 class PolicySteps(NamedTuple):
-    """What the threads that answer call on the devices, compiled once for all of them."""
+    """Functions that the threads that answer call on the devices, compiled once for all threads."""
 
     policy_step: Callable
     value_step: Callable
