@@ -66,7 +66,7 @@ setup(
         "aiohttp>=3.12,<4",
         "chex>=0.1.90",
         "flax>=0.12",
-        "gymnasium>=1.0",
+        "gymnasium>=1.1",
         f"jax{JAX}",
         "jinja2>=3.1",
         "matplotlib>=3.9",

@@ -88,11 +88,10 @@ def measure_acting(config: Config, empty_games: bool, warm_up_secs: float, secs:
             world.start()
             _take_batches(world, warm_up_secs)
             acted = world.gauges()["acted_steps"]  # also resets the fractions of waiting
-            cpu_clock = time.pthread_getcpuclockid(cast(int, world.thread.ident))
-            used, used_by_all, start = time.clock_gettime(cpu_clock), cpu_secs(), time.perf_counter()
+            used, used_by_all, start = threads_secs(world), cpu_secs(), time.perf_counter()
             num_batches = _take_batches(world, secs)
             elapsed = time.perf_counter() - start
-            used, used_by_all = time.clock_gettime(cpu_clock) - used, cpu_secs() - used_by_all
+            used, used_by_all = threads_secs(world) - used, cpu_secs() - used_by_all
             gauges = world.gauges()
             num_steps = max(1, gauges["acted_steps"] - acted)
             return {
@@ -103,6 +102,12 @@ def measure_acting(config: Config, empty_games: bool, warm_up_secs: float, secs:
             }
     finally:
         jax.clear_caches()
+
+
+def threads_secs(world: ActorWorld) -> float:
+    """Returns the CPU time of a world's inference threads."""
+    clocks = [time.pthread_getcpuclockid(cast(int, thread.ident)) for thread in world.threads]
+    return sum(map(time.clock_gettime, clocks))
 
 
 def cpu_secs() -> float:

@@ -1,9 +1,12 @@
-"""Random actions in environments in this process: ours, and NLE's. Without flags, since tests use it too."""
+"""Random actions in environments in this process: ours, as gymnasium's vector, NLE's. Without flags: tests use it."""
+
+import functools
 
 import numpy as np
 
 from oni_jax.envs.base import make_step_output
-from oni_jax.envs.registry import make_vector_env
+from oni_jax.envs.gymnasium_vector import GymnasiumVector
+from oni_jax.envs.registry import env_spec, make_vector_env
 from oni_jax.settings.worlds import EnvConfig
 
 
@@ -26,6 +29,26 @@ class HostEnvs:
 
     def close(self) -> None:
         self._env.close()
+
+
+class GymnasiumEnvs:
+    """The same environments as HostEnvs, through the class that `oni_jax.make_vec` returns."""
+
+    def __init__(self, config: EnvConfig, num_envs: int, first_index: int = 0):
+        make = functools.partial(make_vector_env, config, num_envs, first_index=first_index)
+        self._envs = GymnasiumVector(make, env_spec(config), {}, num_envs)
+        self._rng, self._num_actions = np.random.default_rng(first_index), env_spec(config).num_actions
+        self._observations, _ = self._envs.reset(seed=0)
+        self.close = self._envs.close
+
+    def run(self, num_steps: int) -> None:
+        """Takes steps of each environment."""
+        for actions in _draw(self._rng, num_steps, self._envs.num_envs, self._num_actions):
+            self._observations, *_ = self._envs.step(actions)
+
+    def shown(self) -> bytes:
+        """Returns all observations after the last step."""
+        return b"".join(values.tobytes() for values in self._observations.values())
 
 
 class NleEnvs:

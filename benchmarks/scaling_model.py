@@ -2,10 +2,12 @@
 
     python -m benchmarks.scaling_model --repeats 2 --json costs.json   # measures parts, and runs to check against
     python -m benchmarks.scaling_model --costs costs.json --hosts 64 --cores 96 --gpus 8 --gpu_speedup 300 \
-        --batch_size 32768
+        --batch_size 32768 --games 16384 --answerers 8 --launch_ms 1.2
+    python -m benchmarks.scaling_model --measure_answerers 1,2   # what that many threads carry here, in turn
 
 A run is as fast as its slowest part allows: the cores that play, the inference thread of each process, the link to the
 accelerators, the accelerators, which act and learn in turn, or, without any, the cores, which do everything in turn.
+A call of the policy answers half of a thread's games while the others play; starting it takes the same for any number.
 After each update processes wait for the sum of their gradients. The LLM never limits a run: it limits the fraction of
 new messages that is labelled soon, or the number of servers.
 
@@ -33,6 +35,7 @@ from benchmarks.training import SMALL_FLAGS, train
 from oni_jax.envs.base import record_dtype
 from oni_jax.envs.registry import env_spec
 from oni_jax.host.runtime import tune_memory
+from oni_jax.settings.fields import with_values
 
 _COSTS = flags.DEFINE_string("costs", "", "File of an earlier --json; measured here when left out.")
 _HOSTS = flags.DEFINE_integer("hosts", 1, "Hosts, with a process each.", 1)
@@ -41,6 +44,10 @@ _GPUS = flags.DEFINE_integer("gpus", 0, "GPUs of each host; 0: the cores compute
 _GPU_SPEEDUP = flags.DEFINE_float("gpu_speedup", 300.0, "Speed of a GPU over a core of the measured machine.", 1e-9)
 _LINK = flags.DEFINE_float("link_gigabytes_per_sec", 20.0, "Bandwidth from a host's memory to all its GPUs.", 1e-9)
 _SUM_SECS = flags.DEFINE_float("gradient_sum_secs", 0.05, "Seconds of the sum of all hosts' gradients.", 0.0)
+_GAMES = flags.DEFINE_integer("games", 4096, "Games of each host.", 2)
+_ANSWERERS = flags.DEFINE_integer("answerers", 1, "Threads of each host that answer games.", 1)
+_LAUNCH_MS = flags.DEFINE_float("launch_ms", 0.0, "Milliseconds that starting a call of the policy takes.", 0.0)
+_MEASURE_ANSWERERS = flags.DEFINE_list("measure_answerers", None, "Numbers of threads to measure here, nothing else.")
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 4096, "Batch size of the whole run.", 32)
 _LABELS = flags.DEFINE_float("llm_labels_per_sec", 115.0, "Speed of an LLM server; default: 8 B, reasoned.", 1e-9)
 _RUNS = flags.DEFINE_list(
@@ -76,6 +83,16 @@ class Machines:
     gpu_speedup: float = 1.0
     link_bytes_per_sec: float = math.inf
     gradient_sum_secs: float = 0.0
+    games: int = HOST_GAMES
+    answerers: int = 1
+    launch_secs: float = 0.0  # of a call of the policy, without Python's lock
+
+
+def answered_steps_per_sec(thread_secs: float, machines: Machines) -> float:
+    """Returns what the threads of a host carry: calls side by side, but for what holds Python's lock."""
+    of_call = machines.games / machines.answerers / 2
+    side_by_side = machines.answerers * of_call / (machines.launch_secs + of_call * thread_secs)
+    return min(side_by_side, 1 / thread_secs)
 
 
 def predict(costs: Costs, machines: Machines, batch_size: int) -> dict[str, Any]:
@@ -89,7 +106,7 @@ def predict(costs: Costs, machines: Machines, batch_size: int) -> dict[str, Any]
         }
     else:
         parts = {"cores": machines.cores / (costs.acting_core_secs + network)}
-    parts["thread"] = 1 / costs.thread_secs
+    parts["thread"] = answered_steps_per_sec(costs.thread_secs, machines)
     limit = min(parts, key=lambda name: parts[name])
     own_batch = batch_size / machines.hosts
     update_secs = own_batch / parts[limit] + (machines.gradient_sum_secs if machines.hosts > 1 else 0.0)
@@ -120,6 +137,27 @@ def labels(env_steps_per_sec: float, new_messages: float, labels_per_sec: float)
 def measure_thread(num_games: int, batch_size: int, num_processes: int, secs: float) -> dict[str, Any]:
     """Measures what one inference thread carries, with games and a policy that cost nothing; see `measure_acting`."""
     return measure_acting(config_with(num_games, batch_size, num_processes), True, secs / 2, secs)
+
+
+def measure_answerers(numbers: Sequence[int], repeats: int) -> dict[str, Any]:
+    """Measures in turn what several threads carry, with games and a policy that cost nothing, in as many processes."""
+    games, batch_size, processes = harness.sized((2048, 16_384, max(4, *numbers)), (8, 64, 2))
+    secs = harness.sized(5.0, 0.1)
+
+    def measure(number: int) -> dict[str, Any]:
+        config = with_values(config_with(games, batch_size, processes), {"num_answerers": number})
+        return measure_acting(config, True, secs / 2, secs)
+
+    found = harness.alternate({f"{x}": functools.partial(measure, x) for x in numbers}, repeats)
+    rates = {name: [own["env_steps_per_sec"] for own in each] for name, each in found.items()}
+    first = next(iter(rates))
+    return {
+        **{f"{name}_env_steps_per_sec": harness.spread(own) for name, own in rates.items()},
+        **{f"{name}_thread_secs": harness.spread([own[THREAD] for own in each]) for name, each in found.items()},
+        **{
+            f"{name}_ratio_to_{first}": harness.ratio(own, rates[first]) for name, own in rates.items() if name != first
+        },
+    }
 
 
 def measure_costs(num_games: int, batch_size: int, secs: float) -> Costs:
@@ -185,6 +223,10 @@ def check(repeats: int) -> dict[str, Any]:
 def main(argv: Sequence[str]) -> None:
     del argv
     tune_memory()  # as a run does
+    if _MEASURE_ANSWERERS.value:
+        figures = measure_answerers([int(number) for number in _MEASURE_ANSWERERS.value], harness.num_repeats(4))
+        harness.write_report(harness.JSON.value, figures)
+        return
     if _COSTS.value:
         with open(_COSTS.value) as file:
             held = json.load(file)["figures"]
@@ -196,7 +238,9 @@ def main(argv: Sequence[str]) -> None:
         thread_secs = thread[THREAD]
     of_most_games = Costs(**list(rows.values())[-1]["costs"])
     costs = dataclasses.replace(of_most_games, thread_secs=thread_secs)
-    machines = Machines(_HOSTS.value, _CORES.value, _GPUS.value, _GPU_SPEEDUP.value, _LINK.value * 1e9, _SUM_SECS.value)
+    links = _LINK.value * 1e9, _SUM_SECS.value
+    answering = _GAMES.value, _ANSWERERS.value, _LAUNCH_MS.value / 1e3
+    machines = Machines(_HOSTS.value, _CORES.value, _GPUS.value, _GPU_SPEEDUP.value, *links, *answering)
     prediction = predict(costs, machines, _BATCH_SIZE.value)
     llm = labels(prediction["env_steps_per_sec"], _NEW_MESSAGES.value, _LABELS.value)
     print(f"limited by: {prediction['limited_by']}")

@@ -1,7 +1,7 @@
 """Reinforcement learning from an LLM's feedback, in JAX.
 
-`train` trains an agent, `load_run` opens what was trained; `register_*` add environments, encoders, rewards and kinds
-of query of your own. Nothing here imports JAX before it is used.
+`train` trains an agent, `load_run` opens what was trained, `make_vec` makes environments for gymnasium; `register_*`
+add environments, encoders, rewards and kinds of query of your own. Nothing here imports JAX before it is used.
 """
 
 import importlib
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from oni_jax.annotation.queries.registry import register_query
-    from oni_jax.api import Run, load_run, train
+    from oni_jax.api import Run, load_run, make_vec, train
     from oni_jax.envs.registry import register_environment
     from oni_jax.networks.registry import register_encoder
     from oni_jax.rewards.registry import register_reward
@@ -23,6 +23,7 @@ __all__ = [
     "UserError",
     "__version__",
     "load_run",
+    "make_vec",
     "register_encoder",
     "register_environment",
     "register_query",
@@ -34,6 +35,7 @@ _MODULES = {
     "UserError": "config",
     "Run": "api",
     "load_run": "api",
+    "make_vec": "api",
     "train": "api",
     "register_encoder": "networks.registry",
     "register_environment": "envs.registry",

@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,11 +20,14 @@ from oni_jax.host.run_files import METRICS, saved_steps, steps_are_done
 from oni_jax.host.runtime import ChildError, StopRequest
 from oni_jax.runs import run as runs
 from oni_jax.runs.experiment import check_unchanged, experiment_folder
-from oni_jax.settings.config import Config
+from oni_jax.settings.config import Config, check_values
 from oni_jax.settings.fields import UserError, nearest, settings, with_values
 from oni_jax.settings.worlds import num_processes
 from oni_jax.training.checks import check_run
-from oni_jax.types import EnvSpec
+from oni_jax.types import EVERYTHING, EnvSpec
+
+if TYPE_CHECKING:
+    from oni_jax.envs.gymnasium_vector import GymnasiumVector
 
 
 def train(config: Config | None = None, *, stop: StopRequest | None = None, **values: Any) -> "Run":
@@ -82,6 +85,40 @@ def load_run(folder: str, env_steps: int | None = None) -> "Run":
     run = Run(os.path.abspath(folder), env_steps)
     _ = run.config  # reports a wrong name
     return run
+
+
+def make_vec(
+    root_env: str, num_envs: int = 1, *, observations: Sequence[str] = (EVERYTHING,), **values: Any
+) -> "GymnasiumVector":
+    """Makes N environments of this process, as a `gymnasium.vector.VectorEnv`; NetHack's are stepped in C.
+
+    Equal seeds of `reset` give equal episodes for equal actions. An ended episode is followed by the next one in the
+    same step; `info` then has the last observations in `final_obs`, captions and statistics in `final_info`.
+
+    Args:
+        root_env: the task.
+        num_envs: N.
+        observations: names of those to show.
+        **values: settings of the environment by the names of the flags, such as `view="map"`.
+
+    Raises:
+        UserError: bad input. The text says what to do.
+    """
+    from oni_jax.envs.gymnasium_vector import GymnasiumVector
+    from oni_jax.envs.registry import env_spec, make_vector_env
+    from oni_jax.runs.plan import Plan, with_chosen_env
+
+    known = [field.name for field, _ in settings(Config().env)]
+    for name in values.keys() - {*known}:
+        raise UserError(f"{name}: there is no such setting of an environment{nearest(name, known)}")
+    if num_envs < 1:
+        raise UserError(f"num_envs is {num_envs}: must be 1 or more")
+    config = with_settings(Config(), {"llm_reward_type": "none", "root_env": root_env, **values})
+    check_values(config.env)
+    plan = Plan(with_chosen_env(config))
+    env = plan.config.env
+    make = functools.partial(make_vector_env, env, num_envs, first_index=0, observations=observations)
+    return GymnasiumVector(make, env_spec(env, observations), plan.environment.bounds(env), num_envs)
 
 
 def with_settings(config: Config, values: Mapping[str, Any]) -> Config:

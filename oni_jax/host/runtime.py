@@ -91,6 +91,9 @@ def return_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
+_STARTING = threading.Lock()  # the environment's variables are those of all threads
+
+
 def start_child(
     name: str,
     body: Callable[..., None],
@@ -110,7 +113,7 @@ def start_child(
     how = name, body, theirs, args, cleans_up, niceness
     process = _SPAWN.Process(target=_child_main, args=how, name=name, daemon=True)
     variables = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"} if single_threaded else {}
-    with _environment({**variables, "JAX_PLATFORMS": "cpu"}), _sigmask():
+    with _STARTING, _environment({**variables, "JAX_PLATFORMS": "cpu"}), _sigmask():
         process.start()
     theirs.close()
     return process, ours

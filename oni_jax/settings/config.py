@@ -151,6 +151,10 @@ def check_config(config: Config) -> None:
     if config.actors.num_envs_per_worker % (num_splits := config.actors.worker_num_splits):
         number = config.actors.num_envs_per_worker
         raise UserError(f"--num_envs_per_worker {number}: must be a multiple of --worker_num_splits {num_splits}")
+    if config.actors.num_answerers > 1 and config.actors.actor_pool == "serial":
+        raise UserError(
+            f"--num_answerers {config.actors.num_answerers}: --actor_pool serial runs all on one thread; leave one out"
+        )
     _check_processes(config)
     check_network(config.network)
     check_pretrained(config.pretrained)

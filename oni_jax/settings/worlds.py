@@ -175,7 +175,9 @@ class EnvConfig:
 class ActorConfig:
     """Actor processes and their environments."""
 
-    num_workers: int = setting(0, "Actor processes; 0: one per CPU core.", within="[0, 1024]")
+    num_workers: int = setting(
+        0, "Actor processes; 0: one per CPU core, but for those left beside an accelerator.", within="[0, 1024]"
+    )
     num_envs_per_worker: int = setting(
         20, "Environments in each actor process, a multiple of worker_num_splits; 0: what suits the machine."
     )
@@ -187,6 +189,12 @@ class ActorConfig:
         "Run environments in actor processes, or one by one in this process; auto: in processes, but those made for "
         "accelerators on the learner's, batch_size / rollout of them.",
         choices=("auto", "process", "serial"),
+    )
+    num_answerers: int = setting(
+        0,
+        "Threads that compute actions for the actor processes, each for a part of them; 0: one for each accelerator "
+        "that acts, where the cores suffice.",
+        within="[0, 64]",
     )
     max_actor_restarts: int = setting(
         10, "Actor processes that may be replaced within ten minutes; one more ends the run.", within="[0, inf]"

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from oni_jax.envs.event_captions import EVENT
 from oni_jax.runs.plan import Machine, Plan
 from oni_jax.settings.config import Config
+from oni_jax.training.sizes import free_cores
 from oni_jax.worlds.actors.pool import num_workers
 
 BUSY = 0.25  # a part that waits for less of its time than this is busy
@@ -46,7 +47,7 @@ def find_limit(waits: Mapping[str, float], plan: Plan) -> Limit | None:
     if waits["actors_wait_fraction"] < BUSY:
         return Limit("the environments", _more_environments(config, machine))
     if waits.get("inference_waits_fraction", 0.0) < BUSY:
-        return Limit("inference", "--num_envs_per_worker: larger groups cost fewer calls")
+        return Limit("inference", "--num_envs_per_worker: larger groups cost fewer calls; or more --num_answerers")
     return Limit("the way to the policy and back", "--num_envs_per_worker: more environments play meanwhile")
 
 
@@ -60,8 +61,9 @@ def _more_learning(config: Config, machine: Machine) -> str:
 
 
 def _more_environments(config: Config, machine: Machine) -> str:
-    if num_workers(config.actors) < machine.num_cores:
-        return f"--num_workers {machine.num_cores}"
+    fitting = machine.num_cores - free_cores(config.actors, machine)
+    if num_workers(config.actors) < fitting:
+        return f"--num_workers {fitting}"
     if config.env.root_env.startswith("NetHack") and config.env.nethack.view == "terminal":
         return "--view map, which shows the policy no menus, or more cores"
     return "more cores"

@@ -16,6 +16,7 @@ MEMORY_FRACTION = 0.5  # that games, or activations, may take
 CPU_ENVS, ENVS = 20, 256  # in a process: on a CPU alone, where the published system has 20; beside accelerators
 CPU_BATCH, MIN_BATCH, MAX_BATCH = 1024, 8192, 65_536  # the first on a CPU, the others of each accelerator
 CPU_DEVICE_ENVS, DEVICE_ENVS = 256, 2048  # environments that run on a device
+ANSWERER_CORES = 8  # of a machine, for each thread that answers games, so that most are left to play
 LAG = 4  # updates that it takes to learn from an unroll of every environment
 
 
@@ -43,12 +44,37 @@ def with_sizes(
     if config.network.precision == "auto":
         precision = "bfloat16" if machine.num_accelerators else "float32"
         chosen.append(Chosen("precision", precision, f"on {_devices(machine)}"))
+    if not on_device:
+        chosen += _threads(config, machine)
+    sized = with_values(config, {own.flag: own.value for own in chosen})
     if not on_device and not config.actors.num_envs_per_worker:
-        chosen.append(_environments(config.actors, machine))
+        chosen.append(_environments(sized.actors, machine))
     sized = with_values(config, {own.flag: own.value for own in chosen})
     if not config.learner.batch_size:
         chosen.append(_batch(sized, machine, on_device, num_processes))
     return with_values(config, {own.flag: own.value for own in chosen}), chosen
+
+
+def free_cores(actors: ActorConfig, machine: Machine) -> int:
+    """Returns the cores that actor processes leave to the threads that answer them and to the learner."""
+    return min(max(1, actors.num_answerers) + 1, machine.num_cores // 4) if machine.num_accelerators else 0
+
+
+def _threads(config: Config, machine: Machine) -> Sequence[Chosen]:
+    """Chooses the threads that answer actor processes, and the processes, where accelerators act."""
+    actors, chosen = config.actors, []
+    if actors.actor_pool == "serial" or not machine.num_accelerators:
+        return chosen
+    acting = config.devices.inference_devices or machine.num_accelerators
+    number = min(acting, max(1, machine.num_cores // ANSWERER_CORES))
+    if not actors.num_answerers and number > 1:
+        reason = f"threads for {acting} accelerators that act, each for a part of the processes"
+        chosen.append(Chosen("num_answerers", number, reason))
+        actors = with_values(actors, {"num_answerers": number})
+    if not actors.num_workers and (free := free_cores(actors, machine)):
+        reason = f"{free} of {machine.num_cores} cores are left to what answers the games and to the learner"
+        chosen.append(Chosen("num_workers", machine.num_cores - free, reason))
+    return chosen
 
 
 def _environments(actors: ActorConfig, machine: Machine) -> Chosen:

@@ -47,7 +47,7 @@ def test_sides_on_the_host_are_compared(tmp_path):
     words = "--processes=1 --envs=2 --steps=10 --turn_steps=2 --warm_up_steps=2 --view=map"
     figures = figures_of(tmp_path, *words.split())["2_envs"]
     in_c = ["built"] * (not why_not_built()) + ["native"] * (not why_not())
-    first, *others = [*in_c, "python", "nle_env"]
+    first, *others = [*in_c, "make_vec", "python", "nle_env"]
     for name in (first, *others):
         assert figures[f"{name}_env_steps_per_sec"]["min"] > 0 and figures[f"{name}_cpu_us_per_step"]["median"] > 0
     assert all(figures[f"{first}_ratio_to_{name}"]["median"] > 0 for name in others)

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from benchmarks.scaling_model import Costs, Machines, labels, predict
+from benchmarks.scaling_model import Costs, Machines, answered_steps_per_sec, labels, predict
 
 COSTS = Costs(100e-6, 300e-6, 600e-6, 8e-6, 1400.0)
 GPU = Machines(cores=16, gpus=1, gpu_speedup=100.0, link_bytes_per_sec=1e10)
@@ -30,6 +30,21 @@ def test_the_slowest_part_limits(machines, limit, rate):
     assert found["limited_by"] == limit and found["env_steps_per_sec"] == pytest.approx(rate)
     assert min(found["of_each_part_alone"].values()) == found["of_each_part_alone"][limit]
     assert found["cores_that_feed_a_gpu"] == pytest.approx(100 * 100 / 900)
+
+
+def test_threads_share_launches_but_not_python():
+    """4,000 games, half of which a call answers; 1 us of Python a step, and a launch as long as that of 2,000."""
+    games = dataclasses.replace(GPU, games=4000, launch_secs=2e-3)
+
+    def carried(number: int) -> float:
+        return answered_steps_per_sec(1e-6, dataclasses.replace(games, answerers=number))
+
+    assert carried(1) == pytest.approx(2000 / 4e-3) and carried(2) == pytest.approx(2000 / 3e-3)
+    assert carried(1) < carried(2) < carried(8) < 1e6
+    assert answered_steps_per_sec(1e-6, dataclasses.replace(games, answerers=8, launch_secs=0.0)) == pytest.approx(1e6)
+    assert answered_steps_per_sec(1e-6, dataclasses.replace(games, games=16_000)) > carried(2)
+    found = predict(dataclasses.replace(COSTS, thread_secs=1e-6), dataclasses.replace(games, cores=160, gpus=8), 4096)
+    assert found["limited_by"] == "thread" and found["env_steps_per_sec"] == pytest.approx(carried(1))
 
 
 def test_hosts_wait_for_each_other_once_an_update():

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing.connection import Connection
 
@@ -226,6 +227,26 @@ def test_no_signal_reaches_a_child_even_while_it_starts(start):
     process = start("from tests.host.test_runtime import start_children; start_children()")
     output, error = process.communicate(timeout=30)
     assert output.startswith("alive SIG") and error == "" and process.returncode == 0
+
+
+def tell_environment(connection: Connection) -> None:
+    connection.send([os.environ.get(name) for name in ("JAX_PLATFORMS", "OMP_NUM_THREADS")])
+
+
+def test_threads_start_children_at_once_and_leave_the_environment(monkeypatch):
+    monkeypatch.setenv("JAX_PLATFORMS", "cuda")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    before = dict(os.environ)
+
+    def start_one(number: int) -> list[str | None]:
+        process, connection = start_child(f"child-{number}", tell_environment, single_threaded=bool(number % 2))
+        told = connection.recv()
+        stop_child(process, connection)
+        return told
+
+    with ThreadPoolExecutor(4) as threads:
+        told = list(threads.map(start_one, range(4)))
+    assert told == [["cpu", "1" if number % 2 else None] for number in range(4)] and dict(os.environ) == before
 
 
 def test_the_commit_is_of_the_program_s_own_repository(tmp_path):

@@ -51,6 +51,38 @@ def test_the_table():
     assert sizes(SERVER._replace(memory_bytes=2 * GIB))[0] == 66
 
 
+@pytest.mark.parametrize(
+    "machine, values, workers, answerers",
+    [
+        (SERVER, {}, 14, 0),
+        (SERVER, {"num_answerers": 3}, 12, 3),
+        (SERVER, {"num_workers": 16}, 16, 0),
+        (SERVER._replace(num_accelerators=8), {}, 13, 2),
+        (SERVER._replace(num_accelerators=8), {"inference_devices": 1}, 14, 0),
+        (SERVER._replace(num_accelerators=8), {"num_answerers": 1}, 14, 1),
+        (SERVER._replace(num_cores=96, num_accelerators=8), {}, 87, 8),
+        (SERVER._replace(num_cores=4), {}, 3, 0),
+        (SERVER._replace(num_cores=2), {}, 0, 0),
+        (SERVER, {"actor_pool": "serial"}, 0, 0),
+        (LAPTOP, {}, 0, 0),
+    ],
+)
+def test_cores_are_left_to_what_answers_the_games(machine, values, workers, answerers):
+    config, chosen = with_sizes(config_of(**{"num_workers": 0, **values}), machine, False)
+    assert (config.actors.num_workers, config.actors.num_answerers) == (workers, answerers)
+    check_config(config)
+    if config.actors.num_workers > values.get("num_workers", 0):
+        (line,) = [own.reason for own in chosen if own.flag == "num_workers"]
+        assert f"{machine.num_cores - workers} of {machine.num_cores} cores are left" in line
+        (line,) = [own.reason for own in chosen if own.flag == "num_envs_per_worker"]
+        assert f"{workers} processes" in line
+
+
+def test_environments_on_the_device_leave_no_cores():
+    config, _ = with_sizes(config_of(num_workers=0), SERVER, True)
+    assert (config.actors.num_workers, config.actors.num_answerers) == (0, 0)
+
+
 def test_what_is_given_stays():
     given = config_of(num_envs_per_worker=6, batch_size=96, precision="tf32")
     assert with_sizes(given, SERVER, False) == (given, [])
@@ -63,7 +95,7 @@ WAITS = {"learner_waits_fraction": 0.9, "actors_wait_fraction": 0.9, "inference_
     "waits, part, flag",
     [
         ({}, "way to the policy", "--num_envs_per_worker"),
-        ({"actors_wait_fraction": 0.1}, "environments", "--num_workers 16"),
+        ({"actors_wait_fraction": 0.1}, "environments", "--num_workers 14"),
         ({"inference_waits_fraction": 0.1}, "inference", "--num_envs_per_worker"),
         ({"learner_waits_fraction": 0.0, "actors_wait_fraction": 0.1}, "learning", "--precision bfloat16"),
         ({"learner_looks_up_fraction": 0.5}, "looking up", "--potential_workers"),

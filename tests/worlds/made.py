@@ -1,5 +1,6 @@
 """Worlds of small environments, as training builds them, and the table of those that `test_conformance` tests."""
 
+import dataclasses
 import multiprocessing
 from collections.abc import Callable, Collection, Mapping
 from multiprocessing.process import BaseProcess
@@ -160,6 +161,10 @@ def kill_actors() -> None:
         process.kill()
 
 
+def kill_last_actor() -> None:
+    max(actors(), key=lambda process: process.name).kill()
+
+
 Break = Callable[[], None]
 NEVER, ALWAYS = (0.0, 0.0), (1.0, 1.0)
 
@@ -218,6 +223,9 @@ class Kind(NamedTuple):
 
 # Catch's episodes have nine steps: as many as a trajectory, so that an incomplete one holds no end of an episode.
 PROCESSES = ActorConfig(num_workers=1, num_envs_per_worker=6, actor_pool="process", max_actor_restarts=1)
+TWO_ANSWERERS = dataclasses.replace(
+    PROCESSES, num_workers=2, num_envs_per_worker=3, worker_num_splits=1, num_answerers=2
+)
 # 6 environments, 3 of a group; 4 trajectories a batch: a slot is half read, and another waits, after two batches. After
 # three, all that was played is in them.
 SERIAL = ActorConfig(num_workers=1, num_envs_per_worker=6, actor_pool="serial")
@@ -234,6 +242,19 @@ WORLDS: dict[str, Kind] = {
         ChildError,
         "actor-0 .*killed by SIGKILL",
         lose=kill_actors,
+        has_looks=False,
+        has_queue=True,
+    ),
+    "actors_2": Kind(
+        ActorWorld,
+        config_of("Catch-v0", 3, 9, actors=TWO_ANSWERERS),
+        ("message",),
+        message_of,
+        {"inference_waits_fraction": NEVER, "games_paused_fraction": (0.6, 1.0), "actors_wait_fraction": ALWAYS},
+        actors_are_killed,
+        ChildError,
+        "actor-. .*killed by SIGKILL",
+        lose=kill_last_actor,
         has_looks=False,
         has_queue=True,
     ),

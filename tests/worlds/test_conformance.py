@@ -109,6 +109,17 @@ def play(world: World, number: int, version: int = 0) -> list[Collected]:
     return found
 
 
+def play_all(world: World, kind: Kind) -> None:
+    """Plays until each environment has given a trajectory: an actor lost before its first reply is not replaced."""
+    actors = kind.config.actors
+    missing = {*range(actors.num_workers * actors.num_envs_per_worker)}
+    with within(SECS):
+        while missing:
+            episodes = play(world, 1)[0].episodes
+            assert episodes
+            missing -= {*episodes.envs.tolist()}
+
+
 def taken(world: World) -> Collected:
     """The next batch; no update on it has begun."""
     batch = world.next(0, SECS)
@@ -389,7 +400,7 @@ def test_world_reports_a_failure_once_and_raises_when_there_are_too_many(name):
     lose = WORLDS[name].lose
     assert lose
     with running(name) as (world, *_):
-        play(world, 1)
+        play_all(world, WORLDS[name])
         lose()
         failures: list[str] = []
         with within(SECS):
@@ -616,6 +627,7 @@ def test_world_leaves_nothing_running(name):
 
 @each(
     actors="ActorWorld.start does not compile the program that gathers the initial core states",
+    actors_2="ActorWorld.start does not compile the program that gathers the initial core states",
     lockstep="LockstepWorld.start does not compile the program that gathers the initial core states",
 )
 def test_world_compiles_nothing_after_its_start(name):

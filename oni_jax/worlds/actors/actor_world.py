@@ -1,7 +1,8 @@
-"""The usual world: environments in actor processes, served by an inference thread of this process."""
+"""The usual world: environments in actor processes, served by inference threads of this process."""
 
 import functools
 import math
+import statistics
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -21,8 +22,10 @@ from oni_jax.worlds.actors.batches import PAYLOAD_SHARDING, BatchAssembler, make
 from oni_jax.worlds.actors.exchange import TrajectoryExchange
 from oni_jax.worlds.actors.group import MakeEnv
 from oni_jax.worlds.actors.parameters import ParameterStore
-from oni_jax.worlds.actors.pool import ActorPool, num_workers
-from oni_jax.worlds.actors.process_pool import ProcessPool
+from oni_jax.worlds.actors.parts import Part, split
+from oni_jax.worlds.actors.policy_step import join_tables, make_policy_steps
+from oni_jax.worlds.actors.pool import ActorPool, num_answerers, num_workers
+from oni_jax.worlds.actors.process_pool import ProcessPool, Replacements
 from oni_jax.worlds.actors.ring import RingShape, TrajectoryRing
 from oni_jax.worlds.actors.serial_pool import SerialPool
 from oni_jax.worlds.actors.server import InferenceServer
@@ -40,7 +43,7 @@ class Acting(NamedTuple):
 
 
 class ActorWorld(World):
-    """Starts the actor processes when it is made; from `start` on a thread serves them.
+    """Starts the actor processes when it is made; from `start` on a thread serves each part of them.
 
     Args:
         config: of the whole run, but with the batch size of this process.
@@ -53,39 +56,59 @@ class ActorWorld(World):
     runs_ahead = True
 
     def __init__(self, config: Config, spec: EnvSpec, make_env: MakeEnv, acting: Acting):
-        self.spec, self._num_workers, self._is_closed = spec, num_workers(config.actors), False
+        actors, self.spec, self._is_closed = config.actors, spec, False
+        self._num_workers = num_workers(actors)
         self._tabulate = jax.jit(functools.partial(with_tables, acting.policy))
         self._parameters = ParameterStore(acting.version, self._tabulate(local(acting.params)), acting.devices)
-        ring = build_ring(config.actors, config.learner, spec)
-        if config.actors.actor_pool == "serial":
-            self._pool: ActorPool = SerialPool(make_env, ring)
-        else:
-            self._pool = ProcessPool(make_env, ring, self._num_workers, config.actors.max_actor_restarts)
-        self._exchange = TrajectoryExchange(ring, max_waiting(config.actors, config.learner), self._pool.wake)
+        ring = build_ring(actors, config.learner, spec)
+        num_groups, num_devices = ring.shape.num_groups, len(self._parameters.devices)
+        parts = split(self._num_workers, num_groups, num_devices, num_answerers(actors))
+        self._pools = _make_pools(actors, make_env, ring, parts)
+        self._exchange = TrajectoryExchange(ring, max_waiting(actors, config.learner), self._wake)
         try:
-            self._pool.start()
-            self._server = InferenceServer(acting.policy, self._exchange, self._pool, self._parameters, acting.key)
+            for pool in self._pools:
+                pool.start()
+            self._servers = self._make_servers(acting, parts)
         except BaseException:
-            self._pool.close()
+            self._close_pools()
             raise
-        self._assembler = BatchAssembler(self._exchange, config.learner, self._server.initial_core_states)
+        self._assembler = BatchAssembler(self._exchange, config.learner, self._initial_core_states)
         self.unpack = make_unpack_fn(spec, ring.records.dtype, self._exchange.policy_records.dtype)
-        num_groups = ring.shape.num_groups
-        self.description = f"{num_groups * ring.shape.group_size} environments in {num_groups} groups"
-        self.thread = BackgroundThread("inference", self._server.run)
+        threads = f", answered by {len(parts)} threads" if len(parts) > 1 else ""
+        self.description = f"{num_groups * ring.shape.group_size} environments in {num_groups} groups{threads}"
+        self.threads = [BackgroundThread("inference", server.run) for server in self._servers]
         self._num_restarts = 0
         self._noted: set[str] = set()
         self._busy_secs, self._busy_since = 0.0, time.perf_counter()
 
+    def _make_servers(self, acting: Acting, parts: Sequence[Part]) -> list[InferenceServer]:
+        ring = self._exchange.ring
+        steps = make_policy_steps(acting.policy.apply, ring.spec, ring.records.dtype, ring.shape.group_size)
+        shared = self._parameters, acting.key
+        return [
+            InferenceServer(acting.policy, self._exchange, pool, *shared, part, steps)
+            for pool, part in zip(self._pools, parts, strict=True)
+        ]
+
+    def _initial_core_states(self, rows: np.ndarray, tables: np.ndarray) -> PyTree:
+        return join_tables([found for server in self._servers for found in server.initial_rows(rows)], tables)
+
+    def _wake(self) -> None:
+        for pool in self._pools:
+            pool.wake()
+
     def start(self) -> None:
-        self._server.warm_up()
-        self.thread.start()
+        for server in self._servers:
+            server.warm_up()
+        for thread in self.threads:
+            thread.start()
 
     def publish(self, version: int, params: PyTree) -> None:
         self._parameters.publish(version, self._tabulate(local(params)))
 
     def next(self, version: int, timeout_secs: float) -> Collected | None:
-        self.thread.check()
+        for thread in self.threads:
+            thread.check()
         return self._assembler.next(version, timeout_secs)
 
     def begin_update(self) -> None:
@@ -101,17 +124,17 @@ class ActorWorld(World):
         return WorldReport(episodes, failures, self._num_restarts - before, notes)
 
     def gauges(self) -> Mapping[str, float]:
-        exchange, server = self._exchange, self._server
+        exchange, servers = self._exchange, self._servers
         return {
-            "acted_steps": server.num_acted_steps,
-            "inference_calls": server.num_calls,
-            "inference_waits_fraction": server.actor_wait.fraction(),
-            "games_paused_fraction": server.learner_wait.fraction(),
+            "acted_steps": sum(server.num_acted_steps for server in servers),
+            "inference_calls": sum(server.num_calls for server in servers),
+            "inference_waits_fraction": statistics.fmean(server.actor_wait.fraction() for server in servers),
+            "games_paused_fraction": statistics.fmean(server.learner_wait.fraction() for server in servers),
             "actors_wait_fraction": self._actors_wait_fraction(),
             "captions_seen": len(exchange.captions),
             "ring_slots_full": exchange.num_full,
             "ring_slots_free": exchange.num_free,
-            "groups_paused": server.num_paused,
+            "groups_paused": sum(server.num_paused for server in servers),
         }
 
     def terminal(self) -> Terminal | None:
@@ -125,15 +148,32 @@ class ActorWorld(World):
         return max(0.0, 1.0 - fraction)
 
     def stop(self) -> None:
-        self._server.stop()
-        if self.thread.is_alive():
-            self.thread.join()
+        for server in self._servers:
+            server.stop()
+        for thread in self.threads:
+            if thread.is_alive():
+                thread.join()
 
     def close(self) -> None:
         if not self._is_closed:
             self._is_closed = True
             self.stop()
-            self._pool.close()
+            self._close_pools()
+
+    def _close_pools(self) -> None:
+        for pool in self._pools:
+            pool.close()
+
+
+def _make_pools(
+    actors: ActorConfig, make_env: MakeEnv, ring: TrajectoryRing, parts: Sequence[Part]
+) -> Sequence[ActorPool]:
+    """Makes the pool of each part."""
+    if actors.actor_pool == "serial":
+        return [SerialPool(make_env, ring)]
+    limits = num_workers(actors), actors.max_actor_restarts
+    replaced = Replacements()
+    return [ProcessPool(make_env, ring, *limits, part.workers, replaced) for part in parts]
 
 
 def max_waiting(actors: ActorConfig, learner: LearnerConfig) -> int:

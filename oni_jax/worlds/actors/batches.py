@@ -28,7 +28,7 @@ class ActorPayload(NamedTuple):
 
 PAYLOAD_SHARDING = ActorPayload(AXIS_1, AXIS_1, AXIS_1, AXIS_0)  # type: ignore
 
-# (rows of the tables of initial core states [B], indices of the tables' devices [B]) -> leaves [B, ...]
+# (rows of the tables of initial core states [B], indices of the tables [B]) -> leaves [B, ...]
 ReadCoreStates = Callable[[np.ndarray, np.ndarray], PyTree]
 
 
@@ -60,7 +60,7 @@ class BatchAssembler:
         self._policy_records = np.empty((steps, size), self._exchange.policy_records.dtype)
         finals = self._exchange.finals.items()
         self._finals = {name: np.empty((steps, size, *x.shape[3:]), x.dtype) for name, x in finals}
-        self._start_rows, self._device_indices = np.zeros((2, size), np.int32)  # row, and index of the table's device
+        self._start_rows, self._device_indices = np.zeros((2, size), np.int32)  # row, and index of the table
         self._envs, self._gaps = np.zeros(size, np.int32), np.zeros(size, bool)  # see `Episodes`
         self._copied_slots: list[int] = []
         self._filled = 0

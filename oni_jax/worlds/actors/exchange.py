@@ -1,6 +1,8 @@
 """Queue of trajectories from acting to learning, inside the learner's process."""
 
+import contextlib
 import queue
+import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 
@@ -25,7 +27,7 @@ def policy_record_dtype(num_actions: int) -> np.dtype:
 
 
 class TrajectoryExchange:
-    """The ring's slots, and the policy's outputs for them. One thread acts, one learns.
+    """The ring's slots, and the policy's outputs for them. One thread or several act, one learns.
 
     A slot is free, being filled by a group, or full; the learner releases it once it has copied what it needs.
 
@@ -46,7 +48,7 @@ class TrajectoryExchange:
             name: np.zeros((*self.policy_records.shape, *ring.spec.observations[name].shape), ring.finals[name].dtype)
             for name in ring.spec.final_observations
         }
-        self.device_of_slot = np.zeros(shape.num_slots, np.int32)  # index of the inference device that fills it
+        self.device_of_slot = np.zeros(shape.num_slots, np.int32)  # index of the table of core states that it needs
         self.group_of_slot = np.zeros(shape.num_slots, np.int32)  # that fills it
         self.captions = CaptionTable()
         self.episodes: deque[np.ndarray] = deque()  # [K] float32 each; statistics of ended episodes
@@ -55,7 +57,8 @@ class TrajectoryExchange:
         self._free = deque(range(shape.num_slots))
         self._full: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._max_waiting = max_waiting
-        self._num_completed = 0  # trajectories; counted by the thread that acts
+        self._num_completed = 0  # trajectories; counted by the threads that act
+        self._completing = threading.Lock()
         self._num_consumed = 0  # by the one that learns
 
     @property
@@ -81,10 +84,13 @@ class TrajectoryExchange:
 
     def take_free(self) -> int | None:
         """Returns a slot to fill, or None while no slot is free."""
-        return self._free.popleft() if self._free else None
+        with contextlib.suppress(IndexError):
+            return self._free.popleft()
+        return None
 
     def put_full(self, slot: int) -> None:
-        self._num_completed += self.ring.shape.group_size
+        with self._completing:
+            self._num_completed += self.ring.shape.group_size
         self._full.put(slot)
 
     def consume(self, num_trajectories: int) -> None:

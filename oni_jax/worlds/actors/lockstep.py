@@ -39,6 +39,7 @@ class LockstepWorld(ActorWorld):
 
     def __init__(self, config: Config, spec: EnvSpec, make_env: MakeEnv, acting: Acting):
         super().__init__(config, spec, make_env, acting)
+        (self._server,), (self._pool,) = self._servers, self._pools
         shape = self._exchange.ring.shape
         # Saved environments can be restored only where this is equal.
         records = self._exchange.ring.records.dtype, self._exchange.policy_records.dtype

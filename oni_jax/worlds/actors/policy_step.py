@@ -28,6 +28,21 @@ class Calls(NamedTuple):
     starting_slots: Array  # [n] int32; the slot where this is row 0, else S
 
 
+class PolicySteps(NamedTuple):
+    """Functions that the threads that answer call on the devices, compiled once for all threads."""
+
+    policy_step: Callable
+    value_step: Callable
+    gather: Callable  # (table, rows) -> leaves [n, ...]
+
+
+def make_policy_steps(policy_apply: Callable, spec: EnvSpec, record: np.dtype, group_size: int) -> PolicySteps:
+    """Returns the jitted functions; see `make_policy_step_fn` and `make_value_step_fn`."""
+    step = make_policy_step_fn(policy_apply, spec, record, group_size)
+    gather = jax.jit(lambda states, rows: jax.tree.map(lambda table: table[rows], states))
+    return PolicySteps(step, make_value_step_fn(policy_apply, spec, record), gather)
+
+
 def make_policy_step_fn(policy_apply: Callable, spec: EnvSpec, record: np.dtype, group_size: int) -> Callable:
     """Returns policy_step(*states, params, version, key, call, packed [n*N, R] uint8, calls) -> (output, states).
 
@@ -88,6 +103,27 @@ def make_value_step_fn(policy_apply: Callable, spec: EnvSpec, record: np.dtype) 
         return output.values[0]
 
     return value_step
+
+
+def join_tables(found: Sequence[PyTree], indices: np.ndarray) -> PyTree:
+    """Returns trajectories' initial core states: leaves [B, ...], on the device if there is one, else on the host.
+
+    Args:
+        found: rows of each table for all trajectories, leaves [B, ...].
+        indices: of the table that holds each trajectory's, [B].
+    """
+    if len(found) == 1:
+        return found[0]
+    if len({leaf.sharding for leaf in jax.tree.leaves(found)}) == 1:
+        return _select(found, indices)
+    chosen = indices, np.arange(len(indices))
+    return jax.tree.map(lambda *tables: np.stack(tables)[chosen], *jax.device_get(found))
+
+
+@jax.jit
+def _select(found: Sequence[PyTree], indices: Array) -> PyTree:
+    chosen = indices, jnp.arange(len(indices))
+    return jax.tree.map(lambda *tables: jnp.stack(tables)[chosen], *found)
 
 
 def bucket_sizes(num_groups: int) -> Sequence[int]:

@@ -12,6 +12,11 @@ def num_workers(actors: ActorConfig) -> int:
     return actors.num_workers or num_cores()
 
 
+def num_answerers(actors: ActorConfig) -> int:
+    """Returns the number of threads that answer the actor processes; 0 in the settings means one."""
+    return min(max(1, actors.num_answerers), num_workers(actors))
+
+
 class Replies(NamedTuple):
     """Replies of groups since the last call."""
 

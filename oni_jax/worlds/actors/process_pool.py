@@ -5,6 +5,7 @@ import os
 import selectors
 import shutil
 import signal
+import threading
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -47,8 +48,25 @@ class Actor:
         return self.num_replies >= 2 * len(self.groups)
 
 
+class Replacements:
+    """Actors replaced within RESTARTS_WINDOW_SECS, by one pool or by several in a thread each."""
+
+    def __init__(self) -> None:
+        self._at: deque[float] = deque()
+        self._lock = threading.Lock()
+
+    def add(self) -> int:
+        """Counts one more. Returns their number."""
+        now = time.monotonic()
+        with self._lock:
+            self._at.append(now)
+            while now - self._at[0] > RESTARTS_WINDOW_SECS:
+                self._at.popleft()
+            return len(self._at)
+
+
 class ProcessPool:
-    """`num_workers` processes, each with equally many of the ring's groups.
+    """`num_workers` processes, each with equally many of the ring's groups; or some of them.
 
     A process that fails, dies or sends no reply for HANG_SECS (START_SECS until its first step) is replaced, with new
     episodes.
@@ -59,16 +77,26 @@ class ProcessPool:
       num_workers: processes.
       max_restarts: replacements within RESTARTS_WINDOW_SECS; one more raises ChildError, and so does a process lost
         before its first reply, since the next would be lost too.
+      workers: those of the processes that this pool has; all when left out.
+      replaced: counts the replacements of all pools of these processes.
     """
 
-    def __init__(self, make_env: MakeEnv, ring: TrajectoryRing, num_workers: int, max_restarts: int = 0):
+    def __init__(
+        self,
+        make_env: MakeEnv,
+        ring: TrajectoryRing,
+        num_workers: int,
+        max_restarts: int = 0,
+        workers: Sequence[int] = (),
+        replaced: Replacements | None = None,
+    ):
         self._make_env, self._ring, self._max_restarts = make_env, ring, max_restarts
         per_worker = ring.shape.num_groups // num_workers
-        self._groups = [range(i * per_worker, (i + 1) * per_worker) for i in range(num_workers)]
+        self._groups = {i: range(i * per_worker, (i + 1) * per_worker) for i in workers or range(num_workers)}
         self._actors: list[Actor] = []
         self._actor_of: dict[int, Actor] = {}
         self._dispatched_at: dict[int, float] = {}
-        self._restarted_at: deque[float] = deque()
+        self._replaced = replaced or Replacements()
         self._checked_at = time.monotonic()
         self._scratch = ScratchFolder()  # for the environments' files, also those of a killed actor
         self._selector = selectors.DefaultSelector()
@@ -78,10 +106,10 @@ class ProcessPool:
 
     def start(self) -> None:
         self._selector.register(self._wake_read, selectors.EVENT_READ, None)
-        scratches = [os.path.join(self._scratch.path, f"actor-{index}") for index in range(len(self._groups))]
+        scratches = [os.path.join(self._scratch.path, f"actor-{index}") for index in self._groups]
         for scratch in scratches:  # all of them first: the last actor to exit removes their parent folder
             os.mkdir(scratch)
-        for index, (groups, scratch) in enumerate(zip(self._groups, scratches, strict=True)):
+        for (index, groups), scratch in zip(self._groups.items(), scratches, strict=True):
             name = f"actor-{index}"
             try:
                 started = self._start_process(name, groups, scratch, restarts=0)
@@ -153,18 +181,14 @@ class ProcessPool:
 
     def _replace(self, actor: Actor, reason: str) -> str:
         """Replaces a lost actor's process. Returns a log line; raises ChildError when it should not be replaced."""
-        now = time.monotonic()
-        self._restarted_at.append(now)
-        while now - self._restarted_at[0] > RESTARTS_WINDOW_SECS:
-            self._restarted_at.popleft()
+        number = self._replaced.add()
         text = f"{actor.name} (pid {actor.process.pid}) {reason}"
         if not self._max_restarts or (not actor.num_replies and not actor.restarts):
             raise ChildError(text)
         window = f"{RESTARTS_WINDOW_SECS / 60:.0f} minutes"
-        if len(self._restarted_at) > self._max_restarts:
+        if number > self._max_restarts:
             raise ChildError(
-                f"{text}\nactors were lost {len(self._restarted_at)} times in {window}, --max_actor_restarts is "
-                f"{self._max_restarts}"
+                f"{text}\nactors were lost {number} times in {window}, --max_actor_restarts is {self._max_restarts}"
             )
         self._selector.unregister(actor.connection)
         actor.process.kill()
@@ -180,7 +204,7 @@ class ProcessPool:
         self._selector.register(actor.connection, selectors.EVENT_READ, actor)
         for group in actor.groups:
             self._dispatched_at.pop(group, None)
-        of_allowed = f"restart {len(self._restarted_at)} of {self._max_restarts} in {window}"
+        of_allowed = f"restart {number} of {self._max_restarts} in {window}"
         return f"{text.strip().splitlines()[-1]}: replaced, with new episodes ({of_allowed})"
 
     def wake(self) -> None:

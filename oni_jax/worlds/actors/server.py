@@ -1,6 +1,6 @@
-"""The inference server: a thread that computes actions for observations and fills trajectories.
+"""The inference server: computes actions for observations and fills trajectories, on a thread for a part of the groups.
 
-It takes all groups that have finished their step, answers them in one batch, and dispatches them. The next batch is
+It takes all its groups that have finished their step, answers them in one batch, and dispatches them. The next batch is
 in flight before the last one is fetched, so the device waits for no host. A group whose trajectory is complete
 continues in a free slot. While enough trajectories are pending for the learner no group is answered: this bounds the
 policy lag, and the next actions come from newer parameters.
@@ -22,7 +22,15 @@ from oni_jax.ops.records import as_bytes
 from oni_jax.types import Array, PyTree
 from oni_jax.worlds.actors.exchange import TrajectoryExchange
 from oni_jax.worlds.actors.parameters import ParameterStore
-from oni_jax.worlds.actors.policy_step import Calls, CoreStates, bucket_sizes, make_policy_step_fn, make_value_step_fn
+from oni_jax.worlds.actors.parts import Part, split
+from oni_jax.worlds.actors.policy_step import (
+    Calls,
+    CoreStates,
+    PolicySteps,
+    bucket_sizes,
+    join_tables,
+    make_policy_steps,
+)
 from oni_jax.worlds.actors.pool import ActorPool
 from oni_jax.worlds.actors.truncated import TruncatedStep, TruncatedSteps
 
@@ -54,22 +62,39 @@ class ValueCall:
 class InferenceServer:
     """Not thread-safe, but for `stop`: one thread calls it, the one that executes `run`, or in lockstep the learner's.
 
-    Group g is served by device g mod L of the L inference devices; its core states stay there.
+    Group g is served by device g mod L of the part's L inference devices; its core states stay there.
+
+    Args:
+        policy: chooses the actions.
+        exchange: holds the trajectories.
+        pool: steps the part's groups.
+        parameters: of the policy, on all inference devices.
+        key: actions are drawn with it; each part has another.
+        part: of the groups; all when left out.
+        steps: of the policy; made when left out.
     """
 
     def __init__(
-        self, policy: ActorCritic, exchange: TrajectoryExchange, pool: ActorPool, parameters: ParameterStore, key: Array
+        self,
+        policy: ActorCritic,
+        exchange: TrajectoryExchange,
+        pool: ActorPool,
+        parameters: ParameterStore,
+        key: Array,
+        part: Part | None = None,
+        steps: PolicySteps | None = None,
     ):
         ring, shape = exchange.ring, exchange.ring.shape
         self._exchange, self._ring, self._pool, self._parameters = exchange, ring, pool, parameters
-        self._devices = parameters.devices
+        self._part = part = part or split(1, shape.num_groups, len(parameters.devices), 1)[0]
+        key = jax.random.fold_in(key, part.index) if part.index else key
+        self._devices = [parameters.devices[i] for i in part.devices]
         states = CoreStates(
             policy.initial_state(shape.num_groups * shape.group_size),
             policy.initial_state(shape.num_slots * shape.group_size),
             policy.initial_state(shape.num_groups * shape.group_size),
         )
         self._states = [jax.device_put(states, device) for device in self._devices]  # each with the rows of all groups
-        self._gather = jax.jit(lambda states, rows: jax.tree.map(lambda table: table[rows], states))
         self.actor_wait = WaitClock()  # nothing to infer: waiting for the actors
         self.learner_wait = WaitClock()  # every group paused: waiting for the learner
         self._slots, self._steps = np.full(shape.num_groups, -1), np.zeros(shape.num_groups, int)  # row written last
@@ -79,9 +104,9 @@ class InferenceServer:
         self._last_rows = np.zeros_like(ring.finals)  # [G, N] of paused groups
         self._last_texts = np.zeros_like(ring.texts, shape=ring.finals.shape)
         self._runnable: list[deque[int]] = [deque() for _ in self._devices]
-        self._paused = deque(range(shape.num_groups))
+        self._paused = deque(part.groups)
         self._unstarted = set(self._paused)  # paused groups without environments: not started yet, or lost
-        self._buckets = bucket_sizes(-(-shape.num_groups // len(self._devices)))
+        self._buckets = bucket_sizes(-(-len(part.groups) // len(self._devices)))
         self._group_calls = np.zeros(shape.num_groups, np.int32)  # policy steps started for each
         self._keys, self.num_calls = [jax.device_put(key, device) for device in self._devices], 0
         self.num_acted_steps = 0
@@ -89,9 +114,8 @@ class InferenceServer:
         self._full: deque[int] = deque()  # slots that are full once the values in flight are there
         self._buffers: defaultdict[int, list[np.ndarray]] = defaultdict(list)  # unused ones, by their number of rows
         self._truncated = [TruncatedSteps(self._buffer(shape.group_size)) for _ in self._devices]
-        step_args = policy.apply, ring.spec, ring.records.dtype
-        self._policy_step = make_policy_step_fn(*step_args, shape.group_size)
-        self._value_step = make_value_step_fn(*step_args)
+        made = steps or make_policy_steps(policy.apply, ring.spec, ring.records.dtype, shape.group_size)
+        self._policy_step, self._value_step, self._gather = made
         self._stopping = threading.Event()
 
     def warm_up(self) -> None:
@@ -129,7 +153,7 @@ class InferenceServer:
             self._resume(self._paused.popleft(), slot)
         started = 0 if self._exchange.must_pause else sum(map(self._start, range(len(self._devices))))
         self._fetch(keep=started)
-        all_paused = self.num_paused == self._ring.shape.num_groups
+        all_paused = self.num_paused == len(self._part.groups)
         with (self.learner_wait if all_paused else self.actor_wait).waiting():
             replies = self._pool.wait(0.0 if self._in_flight else WAIT_SECS)
         self._exchange.captions.add(replies.texts)
@@ -223,7 +247,8 @@ class InferenceServer:
 
     def _value(self, index: int) -> Array:
         """Starts the call that values a device's truncated steps, each after its episode's last core state."""
-        params, states, truncated = self._parameters.newest.params[index], self._states[index], self._truncated[index]
+        params = self._parameters.newest.params[self._part.devices[index]]
+        states, truncated = self._states[index], self._truncated[index]
         rows, has_ended = np.zeros(len(truncated.packed), np.int32), np.zeros(len(truncated.packed), bool)
         for i, ((group, env), step) in enumerate(truncated.steps.items()):
             rows[i] = group * self._ring.shape.group_size + env
@@ -235,7 +260,8 @@ class InferenceServer:
     def _resume(self, group: int, slot: int) -> None:
         """Continues in a new slot, whose row 0 is the last row of the old one, or the first of new episodes."""
         self._slots[group], self._steps[group] = slot, 0
-        self._exchange.device_of_slot[slot], self._exchange.group_of_slot[slot] = self._device_index(group), group
+        self._exchange.device_of_slot[slot] = self._part.first_table + self._device_index(group)
+        self._exchange.group_of_slot[slot] = group
         if group in self._unstarted:
             self._unstarted.remove(group)
             self._pool.dispatch(group, slot, 0)
@@ -303,23 +329,23 @@ class InferenceServer:
         version, params = self._parameters.newest
         call = np.uint32(self.num_calls % 2**32)
         # NumPy arrays go to the device of the others: jit copies them faster than device_put does.
-        return params[index], np.int32(version), self._keys[index], call, packed, calls
+        return params[self._part.devices[index]], np.int32(version), self._keys[index], call, packed, calls
 
     def _buffer(self, num_rows: int) -> np.ndarray:
         """Returns an input buffer [num_rows, R] uint8 that no call in flight reads. Padding is what was there."""
         unused = self._buffers[num_rows]
         return unused.pop() if unused else np.zeros((num_rows, self._ring.records.dtype.itemsize), np.uint8)
 
+    def initial_rows(self, rows: np.ndarray) -> list[PyTree]:
+        """Returns these rows [B] of each table of initial core states, on its device: leaves [B, ...]."""
+        return [self._gather(states.initial, rows) for states in self._states]
+
     def initial_core_states(self, rows: np.ndarray, devices: np.ndarray) -> PyTree:
-        """Returns trajectories' initial core states: leaves [B, ...], on the device if there is one, else on the host.
+        """Returns trajectories' initial core states; see `policy_step.join_tables`.
 
         rows: of the tables, [B]. devices: indices of their devices, [B].
         """
-        found = [self._gather(states.initial, rows) for states in self._states]
-        if len(found) == 1:
-            return found[0]
-        indices = devices, np.arange(len(devices))
-        return jax.tree.map(lambda *tables: np.stack(tables)[indices], *jax.device_get(found))
+        return join_tables(self.initial_rows(rows), devices)
 
     def save(self) -> dict[str, np.ndarray]:
         """Returns, while all groups are paused, the state that acting resumes from."""
