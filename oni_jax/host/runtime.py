@@ -14,7 +14,7 @@ import termios
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
@@ -25,8 +25,10 @@ from oni_jax.settings.fields import UserError
 
 LOWEST_PRIORITY = 19  # niceness
 _SPAWN = get_context("spawn")
+_starting = threading.Lock()  # the environment is changed meanwhile
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
+KILL_SECS = 5.0  # for a killed process to end; one that waits for a dead disk does not
 LEAVE_SECS = 3.0  # grace period after a second SIGINT
 LEFT_AT_ONCE = "interrupted twice: left at once"
 
@@ -110,7 +112,7 @@ def start_child(
     how = name, body, theirs, args, cleans_up, niceness
     process = _SPAWN.Process(target=_child_main, args=how, name=name, daemon=True)
     variables = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"} if single_threaded else {}
-    with _environment({**variables, "JAX_PLATFORMS": "cpu"}), _sigmask():
+    with _starting, _environment({**variables, "JAX_PLATFORMS": "cpu"}), _sigmask():
         process.start()
     theirs.close()
     return process, ours
@@ -155,11 +157,21 @@ def _prctl(option: int, value: int | bytes) -> None:
 
 def stop_child(process: BaseProcess, connection: Connection, timeout_secs: float = 5.0) -> None:
     """Closes the connection, waits, and kills the process after the time-out."""
-    connection.close()
-    process.join(timeout_secs)
-    if process.is_alive():
+    stop_children([(process, connection)], timeout_secs)
+
+
+def stop_children(children: Sequence[tuple[BaseProcess, Connection]], timeout_secs: float) -> None:
+    """Closes the connections, waits for all children together, and kills those that are left after the time-out."""
+    deadline = time.monotonic() + timeout_secs
+    for _, connection in children:
+        connection.close()
+    for process, _ in children:
+        process.join(max(0.0, deadline - time.monotonic()))
+    left = [process for process, _ in children if process.is_alive()]
+    for process in left:
         process.kill()
-        process.join()
+    for process in left:
+        process.join(KILL_SECS)
 
 
 @contextmanager
