@@ -43,12 +43,17 @@ class Inbox:
         """Returns the next message. Raises EOFError, see `receive`, and TimeoutError."""
         deadline = time.monotonic() + timeout_secs
         while not self._messages:
-            remaining_secs = deadline - time.monotonic()
-            if remaining_secs <= 0:
+            if (remaining_secs := deadline - time.monotonic()) <= 0:
                 raise TimeoutError
-            select.select([self._socket], [], [], remaining_secs)
+            self.wait_for_some(remaining_secs)
             self._messages = self.receive()
         return self._messages.pop(0)
+
+    def wait_for_some(self, timeout_secs: float) -> bool:
+        """Waits until something has arrived, perhaps a part of a message, or the child has ended; False: it did not."""
+        poll = select.poll()  # `select` refuses descriptors above 1,024
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(1000 * timeout_secs))
 
     def close(self) -> None:
         self._socket.close()

@@ -23,6 +23,7 @@ from oni_jax.envs.device.history import with_history
 from oni_jax.envs.registry import env_spec, find_environment, make_vector_env, with_chosen_env
 from oni_jax.host.caches import cache_folder
 from oni_jax.host.gpu import why_no_gpu
+from oni_jax.host.restarts import Restarts
 from oni_jax.host.run_files import CHECKPOINTS
 from oni_jax.host.runtime import LOWEST_PRIORITY, StopRequest
 from oni_jax.learner.descent import Epochs
@@ -213,15 +214,16 @@ def _annotation(config: Config, folder: str, environment: Environment) -> Iterat
     asked, language = questions(config), environment.language
     # On a CPU, environments there have no time to spare: who answers takes what is left.
     shares_cpu = environment.device is not None and jax.default_backend() == "cpu"
+    restarts = Restarts()  # of both
     with ExitStack() as stack:
-        prompts = open_questions(asked, language, stack, shares_cpu)
+        prompts = open_questions(asked, language, stack, shares_cpu, restarts)
         soft = {own.annotation for own in config.terms() if own.reward.llm_reward_value == "probability"}
         prompts = [x._replace(needs_probability=own in soft) for x, (own, _) in zip(prompts, asked)]
         store = LabelStore(store_path(config, folder))
         store.check_writable()
         for own in prompts:
             check_stored(store, own.prompt.kind, own.recorded, own.models, own.prompt.digest)
-        service = AnnotationService(prompts, store, LOWEST_PRIORITY * shares_cpu)
+        service = AnnotationService(prompts, store, LOWEST_PRIORITY * shares_cpu, restarts)
         try:
             yield service
         except KeyboardInterrupt:  # interrupted twice: don't wait
