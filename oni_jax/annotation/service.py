@@ -32,7 +32,7 @@ CLOSE_SILENT_SECS = 3.0  # after which a process that is to end counts as stoppe
 MAX_SEND_BYTES = 1 << 14  # fits into any writable pipe, so that sending never blocks
 MAX_RECEIVED = 100  # at once
 LOST = "processes that answer"  # in errors
-# Of the statistics: what a process that is started again says anew. All others are counts.
+# Statistics that a new process gives for the old one, too. All others are counts.
 _OF_NOW = {
     "state",
     "problem",
@@ -56,7 +56,7 @@ _INITIAL_STATS = dict.fromkeys(
         "put_aside",
         "filtered",
     )
-    + ("filtered", "filtered_fraction", "servers", "servers_answering")
+    + ("filtered", "filtered_fraction", "restarts", "servers", "servers_answering")
     + ("labels_unanswered", "backlog", "in_flight", "latency_secs_mean", *TOKEN_COUNTS),
     0.0,
 )

@@ -49,14 +49,3 @@ def finite(row: Row) -> dict[str, float]:
 def histograms(row: Row) -> Iterator[tuple[str, Histogram]]:
     """Yields the row's histograms, with their names."""
     return ((name, value) for name, value in row.items() if isinstance(value, Histogram))
-
-
-def printable(text: bytes | str, keep: str = "") -> str:
-    """Escapes control characters, also those for the direction of writing, in untrusted text, except for `keep`.
-
-    Bytes are read as latin-1.
-    """
-    text = text.decode("latin-1") if isinstance(text, bytes) else text
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 from oni_jax.host.files import write_atomically
+from oni_jax.host.printing import printable
 from oni_jax.host.run_files import SETTINGS
-from oni_jax.metrics.rows import Row, histograms, numbers, printable
+from oni_jax.metrics.rows import Row, histograms, numbers
 from oni_jax.metrics.tensorboard_sink import NewAnswers
 from oni_jax.settings.run import RunConfig
 

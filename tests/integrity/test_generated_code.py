@@ -78,7 +78,8 @@ def test_code_s_names_replace_none_of_the_sandbox(shadow):
 
 def test_objects_that_look_like_numbers_are_seen_by_no_other_call():
     look = (
-        "class Five:\n    def __init__(self, n):\n        self.n = n\n    def __repr__(self):\n        return str(self.n)\n"
+        "class Five:\n    def __init__(self, n):\n        self.n = n\n"
+        "    def __repr__(self):\n        return str(self.n)\n"
         "    def __eq__(self, other):\n        return True\n    def __add__(self, other):\n        return 100\n"
     )
     body = "seen = past_obs[0]['x'][0] + 0\n    obs['x'][0] = Five(obs['x'][0])\n    return float(seen), {}"

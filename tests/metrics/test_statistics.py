@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from oni_jax.metrics.rows import NUM_BINS, histogram, numbers, plain_row, printable
+from oni_jax.host.printing import printable
+from oni_jax.metrics.rows import NUM_BINS, histogram, numbers, plain_row
 from oni_jax.metrics.statistics import RateMeters, RollingStats
 
 

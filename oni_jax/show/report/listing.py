@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from oni_jax.host.printing import printable
 from oni_jax.host.run_files import (
     CHECKPOINTS,
     DIED,
@@ -21,7 +22,6 @@ from oni_jax.host.run_files import (
     saved_steps,
     summary,
 )
-from oni_jax.metrics.rows import printable
 from oni_jax.runs.experiment import is_running, read_settings
 from oni_jax.runs.labels import asked, labels_by
 from oni_jax.settings.config import Config
