@@ -90,8 +90,10 @@ def _run(
             config = flags.parse(words, defaults)
             check(config)
             return run(config)
-    except (UserError, ChildError, UnsavedError, KeyboardInterrupt) as error:
+    except (UserError, ChildError, UnsavedError, KeyboardInterrupt, OSError) as error:
         code, line = ending(error)
+        if not line:
+            raise
         print(line, file=sys.stderr, flush=True)
         if is_process and isinstance(error, KeyboardInterrupt):
             sys.stdout.flush()

@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 
 from oni_jax.annotation.answers import TOKEN_COUNTS
 from oni_jax.annotation.client import Client, NoServer, make_client, print_line
-from oni_jax.annotation.labeller import Labeller, Store
+from oni_jax.annotation.labeller import TOO_LONG, Labeller, Store, is_too_long
 from oni_jax.annotation.prompts import Prompt
 from oni_jax.annotation.recorded import NOTHING, Recorded
 from oni_jax.host.children import BEAT_SECS, Child, ChildLost
 from oni_jax.host.restarts import Restarts
-from oni_jax.host.runtime import ChildError, Every, start_child
+from oni_jax.host.runtime import ChildError, Every, is_stopped, start_child
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.types import Annotation, Answer, Item, Query
 
@@ -109,7 +109,7 @@ class AnnotationService:
         state = "starting" if any(question.config.llm_server_addr for question in questions) else ""
         self._stats: dict[str, float | str] = {**_INITIAL_STATS, "state": state, "problem": ""}
         self._counted: collections.Counter[str] = collections.Counter()  # by processes before
-        self._restarts = restarts
+        self._restarts, self._say = restarts, functools.cache(print_line)
         self._closed = False
         self._start_process = functools.partial(
             start_child, "annotation", run_service, questions, store, niceness=niceness
@@ -123,6 +123,11 @@ class AnnotationService:
             key = hash(query)
             if key not in self._known:
                 self._known.add(key)
+                if is_too_long(query.item):  # for a pipe, too
+                    self._counted["put_aside"] += 1
+                    self._ready.append(Annotation(query.item, None, query.question))
+                    self._say(TOO_LONG)
+                    continue
                 self._pending[key] = query
                 self._outgoing.append(query)
         while len(self._outgoing) > self._max_outgoing:
@@ -182,7 +187,7 @@ class AnnotationService:
             if self._writable.poll(0):
                 self._connection.send(grace_secs)
             while (now := time.monotonic()) < deadline:
-                if now - heard_at > CLOSE_SILENT_SECS:
+                if now - heard_at > CLOSE_SILENT_SECS or is_stopped(self._process):
                     return True
                 if messages := self._child.wait(STATS_SECS):
                     heard_at = now

@@ -30,6 +30,7 @@ def nearest(word: str, known: Iterable[str], written: str = "") -> str:
 
 
 COUNT = "[1, inf)"
+WIDTH, DEPTH = "[1, 65536]", "[1, 1024]"  # of a network: XLA aborts the process at sizes that overflow
 
 
 POSITIVE = "(0, inf)"

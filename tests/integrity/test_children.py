@@ -107,14 +107,14 @@ def test_actor_that_is_stopped_in_the_middle_of_a_long_reply_is_replaced(monkeyp
 
 
 def test_stopped_actors_are_ended_together():
-    shape = SHAPE._replace(num_groups=6, group_size=1)
+    shape = SHAPE._replace(num_groups=3, group_size=1)
     ring = TrajectoryRing(env_spec(EnvConfig(root_env="Catch-v0")), shape)
     make_env = functools.partial(make_vector_env, EnvConfig(root_env="Catch-v0"), seed=3)
-    pool = ProcessPool(make_env, ring, 6, max_restarts=2)
+    pool = ProcessPool(make_env, ring, 3, max_restarts=2)
     pool.start()
-    for group in range(6):
+    for group in range(3):
         pool.dispatch(group, group % 2, 0)
-    replies(pool, 6)
+    replies(pool, 3)
     for actor in pool._actors:
         os.kill(actor.process.pid or 0, signal.SIGSTOP)
     started = time.monotonic()
@@ -181,6 +181,7 @@ def test_process_that_dies_again_and_again_ends_the_run(tmp_path):
                 service.poll()
 
 
+@pytest.mark.slow
 def test_judge_that_dies_again_and_again_ends_the_run(tmp_path):
     restarts = Restarts(max_restarts=0)
     with closing(start_judge(restarts=restarts)) as judge, closing(service_of(judge, tmp_path, restarts)) as service:
@@ -189,6 +190,7 @@ def test_judge_that_dies_again_and_again_ends_the_run(tmp_path):
             wait_for(service, lambda stats: False)
 
 
+@pytest.mark.slow
 def test_stopped_processes_that_answer_are_ended_in_seconds(tmp_path):
     judge = start_judge()
     service = service_of(judge, tmp_path, Restarts())

@@ -44,7 +44,7 @@ def test_code_that_is_stuck_on_one_window_counts_as_0_there():
     assert values[5].problem.startswith("TimeoutError: ")
 
 
-@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL], ids=lambda number: number.name)
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGSTOP, marks=pytest.mark.slow), signal.SIGKILL])
 def test_worker_that_is_lost_is_replaced(number):
     before = descendants()
     sandbox = Sandbox(f"{HEAD}return obs['x'][0], {{}}")
