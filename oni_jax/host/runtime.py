@@ -160,7 +160,7 @@ def _prctl(option: int, value: int | bytes) -> None:
 
 
 def is_stopped(process: BaseProcess) -> bool:
-    """Returns whether a signal or a debugger has stopped a process, as far as the system tells."""
+    """Returns whether a signal or a debugger has stopped a process, where the system shows it."""
     try:
         with open(f"/proc/{process.pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
