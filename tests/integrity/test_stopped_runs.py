@@ -53,3 +53,24 @@ def test_killed_process_that_answers_is_started_again_and_counted(name, tmp_path
     run.wait_for(lambda: last_row(folder).get("annotation/restarts") == 1, 60)
     run.wait_for(lambda: last_row(folder)["labels_held"] > held + 20, 120)
     assert f"(pid {process.pid}) died, killed by SIGKILL: started again (restart 1 of 10" in ends_in_time(run)
+
+
+STUCK = """
+def compute_reward(obs, past_obs, past_actions):
+    n = 3
+    for i in range(30):
+        n = n * n
+    return 1.0, {}
+"""
+
+
+def test_run_whose_generated_potential_has_to_be_killed_each_time_ends_with_a_line(tmp_path):
+    (tmp_path / "potential.py").write_text(STUCK)
+    words = (
+        f"--llm_reward_type=bk-code --llm_reward_coeff=1 --reward_dir={tmp_path} --train_dir={tmp_path} --experiment=run "
+        "--root_env=BabyAI-Text-GoToLocal-Pretraining-S20 --hidden_size=16 --encoder_custom=mlp_encoder --batch_size=512"
+    ).split()
+    run = Launched("launch.train", *words)
+    output = run.finish(120)
+    assert run.process.returncode == 2 and run.leftovers() == [], output
+    assert "potential.py: it fails on every window: TimeoutError: " in output
