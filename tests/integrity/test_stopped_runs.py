@@ -67,8 +67,9 @@ def compute_reward(obs, past_obs, past_actions):
 def test_run_whose_generated_potential_has_to_be_killed_each_time_ends_with_a_line(tmp_path):
     (tmp_path / "potential.py").write_text(STUCK)
     words = (
-        f"--llm_reward_type=bk-code --llm_reward_coeff=1 --reward_dir={tmp_path} --train_dir={tmp_path} --experiment=run "
-        "--root_env=BabyAI-Text-GoToLocal-Pretraining-S20 --hidden_size=16 --encoder_custom=mlp_encoder --batch_size=512"
+        f"--llm_reward_type=bk-code --llm_reward_coeff=1 --reward_dir={tmp_path} --train_dir={tmp_path} "
+        "--root_env=BabyAI-Text-GoToLocal-Pretraining-S20 --hidden_size=16 --encoder_custom=mlp_encoder "
+        "--batch_size=512 --experiment=run"
     ).split()
     run = Launched("launch.train", *words)
     output = run.finish(120)
