@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from launch.next_commands import command, show
 from launch.program import brief_program
+from oni_jax.host.printing import printable
 from oni_jax.metrics.names import METRICS
 from oni_jax.settings.config import check_values
 from oni_jax.settings.fields import UserError, setting
@@ -57,7 +58,8 @@ def _run(config: PlotConfig) -> int:
     for own in settings:
         seeds = [run.config.run.seed for run in own.runs]
         repeated = "" if len(set(seeds)) == len(seeds) else "; some have the same seed"
-        print(f"{own.label}: {', '.join(f'{run.name} (seed {run.config.run.seed})' for run in own.runs)}{repeated}")
+        of = ", ".join(f"{run.name} (seed {run.config.run.seed})" for run in own.runs)
+        print(printable(f"{own.label}: {of}{repeated}"))
     written, missing = write_figures(settings, config.plots_dir or os.path.join(folders[0], "plots"), figures)
     if missing and not chosen:
         print(f"not drawn, since no run has data for it: {', '.join(missing)}")

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from launch import flags, help
 from oni_jax.host.files import keep_printing
+from oni_jax.host.printing import escape_printed, printed_escaped
 from oni_jax.host.runtime import ChildError, StopRequest, UnsavedError, ending
 from oni_jax.settings.fields import Program, UserError
 
@@ -64,9 +65,23 @@ def run_brief_program(
 
     signals: handles them while it runs.
     """
-    words = sys.argv[1:] if argv is None else argv
     if argv is None:
         keep_printing()
+        escape_printed()
+        return _run(name, sys.argv[1:], defaults, check, run, signals, is_process=True)
+    with printed_escaped():
+        return _run(name, argv, defaults, check, run, signals, is_process=False)
+
+
+def _run(
+    name: str,
+    words: Sequence[str],
+    defaults: Program,
+    check: Callable[[Program], None],
+    run: Callable[[Program], int],
+    signals: AbstractContextManager,
+    is_process: bool,
+) -> int:
     try:
         if help.wants_help(words):
             print(help.help_text(name, defaults, help.asked_topic(words)))
@@ -75,10 +90,12 @@ def run_brief_program(
             config = flags.parse(words, defaults)
             check(config)
             return run(config)
-    except (UserError, ChildError, UnsavedError, KeyboardInterrupt) as error:
+    except (UserError, ChildError, UnsavedError, KeyboardInterrupt, OSError) as error:
         code, line = ending(error)
+        if not line:
+            raise
         print(line, file=sys.stderr, flush=True)
-        if argv is None and isinstance(error, KeyboardInterrupt):
+        if is_process and isinstance(error, KeyboardInterrupt):
             sys.stdout.flush()
             os._exit(code)  # a thread that compiles would crash while Python ends
         return code

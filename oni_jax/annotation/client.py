@@ -231,6 +231,8 @@ class Client:
             vectors = np.array([row["embedding"] for row in rows], np.float64)
             if vectors.ndim != 2 or not vectors.size or not np.isfinite(vectors).all():
                 raise ValueError("vectors that are not of finite numbers")
+            if not vectors.any(axis=1).all():
+                raise ValueError("a vector of zeros, which has no direction")
             return vectors
         except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
             raise RequestError("bad_vectors", self.line(f"{type(error).__name__}: {error}")) from None

@@ -16,7 +16,7 @@
 | disconnected, bad_http | connection lost; malformed HTTP | split |
 | too_large, broken_json | answer over the size limit; no JSON object with `choices` | split |
 | too_few_choices, too_many_choices, bad_indices | not one choice for each prompt | split |
-| bad_vectors | embeddings: not one vector of finite numbers for each text | split |
+| bad_vectors | embeddings: not one vector of finite numbers for each text, or one of zeros | split |
 | unexpected_<exception> | a bug of this client | split |
 | unreadable, empty_text | an answer without a label, or with several; others of its list are kept | ask again |
 | only_reasoning | the answer is reasoning alone, or was cut off in it; after 8 in a row, or where a server refuses \

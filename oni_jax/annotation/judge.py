@@ -10,6 +10,7 @@ import atexit
 import dataclasses
 import functools
 import json
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,11 +35,15 @@ from oni_jax.annotation.judge_answers import (
 from oni_jax.annotation.queries.base import QueryKind
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.envs.base import Language
-from oni_jax.host.runtime import LOWEST_PRIORITY, ChildError, start_child, stop_child
+from oni_jax.host.children import BEAT, BEAT_SECS, Child, ChildLost
+from oni_jax.host.restarts import Restarts
+from oni_jax.host.runtime import LOWEST_PRIORITY, ChildError, start_child
 from oni_jax.settings.annotation import JUDGE_SETTINGS, AnnotationConfig
 from oni_jax.settings.fields import UserError
 
 MAX_REQUEST_BYTES = 1 << 26
+CHECK_SECS, CLOSE_SECS = 1.0, 1.0  # between looks at the judge; for it to end
+LOST = "processes that answer"  # in errors
 MAX_SHARED_PER_SEC = 100.0  # prompts to a judge on CPU cores that environments want; 500 slowed them by a tenth
 
 
@@ -162,30 +167,80 @@ async def serve(language: Language | None, options: JudgeOptions, started: Any, 
 
 
 class EmbeddedJudge:
-    """A judge in a child process, on a free loopback port. It ends with `close`, or with this process."""
+    """A judge in a child process, on a free loopback port. It ends with `close`, or with this process.
 
-    def __init__(self, language: Language | None, options: JudgeOptions | None = None, niceness: int = 0):
-        self._process, self._connection = start_child(
-            "judge", run_judge, language, options or JudgeOptions(), dict(QUERIES), niceness=niceness
-        )
+    One that is killed or stopped is started again, on the same port.
+
+    Args:
+        language: the environment's.
+        niceness: of the child process.
+        restarts: counts them; one too many, and its `check` raises.
+    """
+
+    def __init__(
+        self,
+        language: Language | None,
+        options: JudgeOptions | None = None,
+        niceness: int = 0,
+        restarts: Restarts | None = None,
+    ):
+        self._language, self._options, self._niceness = language, options or JudgeOptions(), niceness
+        self._restarts, self._closing = restarts or Restarts(), threading.Event()
+        self._start()
         try:
-            raw = self._connection.recv_bytes()
-        except EOFError:
-            raise ChildError("the judge ended before it listened") from None
-        if not raw.isdigit():
-            self.close()
-            raise ChildError(raw.decode("utf-8", "replace"))
-        self.address = f"127.0.0.1:{int(raw)}"
+            while not (said := self._child.wait(CHECK_SECS)):
+                pass
+        except ChildLost as reason:
+            self._child.stop(0.0)
+            raise ChildError(f"the judge {reason}, before it listened") from None
+        if not said[0].isdigit():
+            self._child.stop(CLOSE_SECS)
+            raise ChildError(said[0].decode("utf-8", "replace"))
+        port = int(said[0])
+        self.address, self._options = f"127.0.0.1:{port}", dataclasses.replace(self._options, port=port)
+        self._child.is_ready = True
+        # What it starts dies with this thread, which ends when the judge may.
+        self._watching = threading.Thread(target=self._watch, name="judge", daemon=True)
+        self._watching.start()
         atexit.register(self.close)  # before multiprocessing's own hook, which would block for ever
 
     def close(self) -> None:
         atexit.unregister(self.close)
-        stop_child(self._process, self._connection)
+        self._closing.set()
+        self._watching.join()
+        self._child.stop(CLOSE_SECS)
+
+    def _start(self) -> None:
+        self._process, connection = start_child(
+            "judge", run_judge, self._language, self._options, dict(QUERIES), niceness=self._niceness
+        )
+        self._child = Child(self._process, connection)
+
+    def _watch(self) -> None:
+        while not self._closing.wait(CHECK_SECS):
+            try:
+                for said in self._child.receive():
+                    if not said.isdigit():  # why it ended
+                        raise ChildLost(f"failed: {said.decode('utf-8', 'replace')}")
+                    self._child.is_ready = True
+            except ChildLost as reason:
+                text = f"the judge (pid {self._process.pid}) {reason}"
+                try:
+                    of_allowed = self._restarts.count(LOST, text)
+                except ChildError as error:
+                    print(f"warning: {error}", flush=True)
+                    return
+                print(f"warning: {text}: started again ({of_allowed})", flush=True)
+                self._child.stop(0.0)
+                self._start()
 
 
 @contextmanager
 def server_or_judge(
-    config: AnnotationConfig, language: Language | None, shares_cpu: bool = False
+    config: AnnotationConfig,
+    language: Language | None,
+    shares_cpu: bool = False,
+    restarts: Restarts | None = None,
 ) -> Iterator[AnnotationConfig]:
     """Yields the settings with a server's address; if they name none, that of a judge started meanwhile.
 
@@ -193,6 +248,7 @@ def server_or_judge(
         config: names a server, or none.
         language: the environment's, for the judge.
         shares_cpu: a judge takes only the CPU time that others leave, and MAX_SHARED_PER_SEC prompts a second.
+        restarts: see `EmbeddedJudge`.
 
     Raises:
         UserError: a required server does not answer, or the environment has no rules for the judge.
@@ -205,9 +261,8 @@ def server_or_judge(
                 wrong_fraction=config.judge_wrong_fraction,
                 wrong_seed=config.judge_wrong_seed,
             )
-            judge = stack.enter_context(
-                closing(EmbeddedJudge(language, options, niceness=LOWEST_PRIORITY * shares_cpu))
-            )
+            judge = EmbeddedJudge(language, options, LOWEST_PRIORITY * shares_cpu, restarts)
+            stack.enter_context(closing(judge))
             settings: dict[str, Any] = dict.fromkeys(JUDGE_SETTINGS, 0) | {"answers": ""}  # are its own now
             model = judge_model(config)
             config = dataclasses.replace(config, llm_server_addr=judge.address, llm_model=model, **settings)
@@ -227,13 +282,22 @@ def server_or_judge(
 def run_judge(
     connection: Connection, language: Language, options: JudgeOptions, kinds: Mapping[str, QueryKind]
 ) -> None:
-    """Runs in the child process: sends its port, and serves until the other end of `connection` closes."""
+    """Runs in the child process: sends its port, then beats; serves until the other end of `connection` closes."""
     QUERIES.update(kinds)  # plugins' included
 
     async def body() -> None:
         stop = asyncio.Event()
         asyncio.get_running_loop().add_reader(connection.fileno(), stop.set)
+        beats = asyncio.create_task(_beat(connection))
         await serve(language, options, lambda port: connection.send_bytes(str(port).encode()), stop)
+        beats.cancel()
 
     with suppress(BrokenPipeError):
         asyncio.run(body())
+
+
+async def _beat(connection: Connection) -> None:
+    with suppress(OSError):
+        while True:
+            await asyncio.sleep(BEAT_SECS)
+            connection.send_bytes(BEAT)

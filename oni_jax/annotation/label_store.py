@@ -12,9 +12,11 @@ The file is untrusted: it is checked before SQLite opens it, and then its schema
 """
 
 import contextlib
+import functools
 import os
 import re
 import sqlite3
+import threading
 import time
 import urllib.parse
 from collections.abc import Iterator, Sequence
@@ -26,6 +28,7 @@ from oni_jax.types import Annotation, Item
 
 MAX_TEXT_CHARS = 4000
 _LOCK_WAIT_SECS = 10.0
+_SLOW_SECS = 2.0  # after which a line says what is waited for
 _UPGRADE_WAIT_SECS = 300.0  # for another process that upgrades the file: a few seconds for a million rows
 _APPLICATION_ID = 0x4F4E494C
 _PROMPTS = (
@@ -84,8 +87,10 @@ class LabelStore:
                 database.execute("BEGIN IMMEDIATE")
                 database.execute("ROLLBACK")
             except sqlite3.OperationalError as error:
-                if "locked" not in str(error):  # another run is writing
+                if "locked" not in str(error):
                     raise UserError(f"label store {self.path}: {error}") from None
+                kept = "answers are kept in memory until it is done"
+                print(f"label store {self.path}: another process is writing it for long; {kept}", flush=True)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"path": self.path, "_disk": self._disk, "_database": None}
@@ -171,7 +176,8 @@ class LabelStore:
 
     def _open(self) -> sqlite3.Connection:
         self._check_files()
-        with self._locked(not self._disk.shares_memory, _UPGRADE_WAIT_SECS):
+        waiting = f"label store {self.path}: another process holds it; waiting, {_UPGRADE_WAIT_SECS:.0f} s at most"
+        with _said_when_slow(waiting), self._locked(not self._disk.shares_memory, _UPGRADE_WAIT_SECS):
             try:
                 database = self._connect()
             except sqlite3.Error as error:
@@ -258,6 +264,18 @@ class LabelStore:
             raise UserError(
                 f"label store {self.path} is damaged ({problem.splitlines()[-1]}); move it away or name another"
             )
+
+
+@contextlib.contextmanager
+def _said_when_slow(line: str) -> Iterator[None]:
+    """Prints a line when what is done meanwhile takes long."""
+    timer = threading.Timer(_SLOW_SECS, functools.partial(print, line, flush=True))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _is_of_locks(error: sqlite3.Error) -> bool:

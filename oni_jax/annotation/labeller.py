@@ -1,6 +1,7 @@
 """Annotates items: a queue around an asker, which commits answers to the label store, and then emits them."""
 
 import asyncio
+import functools
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -8,7 +9,7 @@ from collections.abc import Callable, Sequence
 from oni_jax.annotation.answers import TOKEN_COUNTS
 from oni_jax.annotation.asker import FAILURES_TO_WAITING, Asked, Asker, Policy, Stopped, about_items
 from oni_jax.annotation.backlog import Backlog
-from oni_jax.annotation.client import Client, NoServer
+from oni_jax.annotation.client import Client, NoServer, print_line
 from oni_jax.annotation.failures import FILTERED, KIND_RAISES, STATES, WAITING
 from oni_jax.annotation.pacing import MAX_BACKOFF_SECS
 from oni_jax.annotation.prompts import Prompt
@@ -18,6 +19,10 @@ from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.types import Annotation, Answer, Item
 
 MAX_ITEM_BYTES = 1 << 16  # longer items are put aside
+TOO_LONG = (
+    f"warning: a caption is too long to ask about, with more than {MAX_ITEM_BYTES:,} bytes: such captions get no "
+    "answer, and are counted as put aside"
+)
 EMITTED_AT_ONCE = 1000
 NUM_LATENCIES = 100  # of the latest requests, whose mean is reported
 NUM_ANSWERS, MAX_ANSWER_CHARS = 10, 2000  # kept for display
@@ -57,6 +62,7 @@ class Labeller:
         list_size = config.llm_batch_size if config.llm_api == "completions" else 1
         self._asker = Asker(config, client, about_items(client), list_size)
         self._policy = Policy(config.llm_max_retries, asks_again=True)  # a server at fault: items are requeued
+        self._say = functools.cache(print_line)  # each line once
         self._tasks: set[asyncio.Task[None]] = set()
         self._given_up: list[Item] = []  # put aside after failures since a request succeeded last
         self._answered: list[tuple[Annotation, str]] = []  # not yet committed
@@ -97,10 +103,13 @@ class Labeller:
             if isinstance(self._client, NoServer):
                 self._counts["labels_unanswered"] += 1
                 self._emit([Annotation(item, None)])
-            elif sum(map(len, item)) <= MAX_ITEM_BYTES and not any(b"\0" in caption for caption in item):
-                askable.append(item)
-            else:
+            elif is_too_long(item):
+                self._say(TOO_LONG)
                 self._put_aside(item)
+            elif any(b"\0" in caption for caption in item):
+                self._put_aside(item)
+            else:
+                askable.append(item)
         self._drop(self._backlog.add(askable))
         self._changed.set()
 
@@ -290,3 +299,8 @@ class Labeller:
         self._counts["labels_held"] += len(annotations)
         self._backlog.finish([annotation.item for annotation in annotations])
         self._emit(annotations)
+
+
+def is_too_long(item: Item) -> bool:
+    """Returns whether an item is longer than what is asked about."""
+    return sum(map(len, item)) > MAX_ITEM_BYTES

@@ -4,6 +4,7 @@ import asyncio
 import atexit
 import collections
 import contextlib
+import functools
 import pickle
 import queue
 import select
@@ -16,17 +17,33 @@ from typing import Any, NamedTuple
 
 from oni_jax.annotation.answers import TOKEN_COUNTS
 from oni_jax.annotation.client import Client, NoServer, make_client, print_line
-from oni_jax.annotation.labeller import Labeller, Store
+from oni_jax.annotation.labeller import TOO_LONG, Labeller, Store, is_too_long
 from oni_jax.annotation.prompts import Prompt
 from oni_jax.annotation.recorded import NOTHING, Recorded
-from oni_jax.host.runtime import ChildError, start_child, stop_child
+from oni_jax.host.children import BEAT_SECS, Child, ChildLost
+from oni_jax.host.restarts import Restarts
+from oni_jax.host.runtime import ChildError, Every, is_stopped, start_child
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.types import Annotation, Answer, Item, Query
 
 STATS_SECS = 0.25
 GRACE_SECS = 5.0  # for answers in flight when the service is closed
+CLOSE_SILENT_SECS = 3.0  # after which a process that is to end counts as stopped
 MAX_SEND_BYTES = 1 << 14  # fits into any writable pipe, so that sending never blocks
 MAX_RECEIVED = 100  # at once
+LOST = "processes that answer"  # in errors
+# Statistics that a new process gives for the old one, too. All others are counts.
+_OF_NOW = {
+    "state",
+    "problem",
+    "labels_held",
+    "servers",
+    "servers_answering",
+    "filtered_fraction",
+    "backlog",
+    "in_flight",
+    "latency_secs_mean",
+}
 NEWEST_OF_FULL = 32  # queries that a full backlog has room for
 _INITIAL_STATS = dict.fromkeys(
     (
@@ -39,7 +56,7 @@ _INITIAL_STATS = dict.fromkeys(
         "put_aside",
         "filtered",
     )
-    + ("filtered", "filtered_fraction", "servers", "servers_answering")
+    + ("filtered", "filtered_fraction", "restarts", "servers", "servers_answering")
     + ("labels_unanswered", "backlog", "in_flight", "latency_secs_mean", *TOKEN_COUNTS),
     0.0,
 )
@@ -67,12 +84,16 @@ class AnnotationService:
         questions: all those of a run; `Query.question` is an index into them.
         store: a picklable label store; the answers in it come first and are not asked for again.
         niceness: of the child process.
+        restarts: counts those of the child process, which is started again when it is killed or stopped. Without it
+            `poll` raises then.
 
     Raises:
         UserError: bad address, key or chat template.
     """
 
-    def __init__(self, questions: Sequence[Question], store: Store, niceness: int = 0):
+    def __init__(
+        self, questions: Sequence[Question], store: Store, niceness: int = 0, restarts: Restarts | None = None
+    ):
         for question in questions:
             make_client(question.config, question.prompt)  # raises here what would end the child process
         self.labels_of = ", ".join(f"{' + '.join(x.models)} {x.prompt.digest}" for x in questions)
@@ -80,16 +101,20 @@ class AnnotationService:
         self._outgoing: collections.deque[Query] = collections.deque()
         # Hashes of pending, answered and put-aside queries: at 1e6 queries, two collide once in 4e7 runs.
         self._known: set[int] = set()
+        self._pending: dict[int, Query] = {}  # by their hash
         self._held_at_start: set[int] | None = set()  # None: all of the stored answers have arrived
         self._num_dropped = 0
         self._ready: list[Annotation] = []
         self._answers: tuple[Answer, ...] = ()
         state = "starting" if any(question.config.llm_server_addr for question in questions) else ""
         self._stats: dict[str, float | str] = {**_INITIAL_STATS, "state": state, "problem": ""}
+        self._counted: collections.Counter[str] = collections.Counter()  # by processes before
+        self._restarts, self._say = restarts, functools.cache(print_line)
         self._closed = False
-        self._process, self._connection = start_child("annotation", run_service, questions, store, niceness=niceness)
-        self._writable = select.poll()
-        self._writable.register(self._connection.fileno(), select.POLLOUT)
+        self._start_process = functools.partial(
+            start_child, "annotation", run_service, questions, store, niceness=niceness
+        )
+        self._start()
         atexit.register(self.close)  # before multiprocessing's own hook, which would block for ever
 
     def submit(self, queries: Sequence[Query]) -> None:
@@ -98,6 +123,12 @@ class AnnotationService:
             key = hash(query)
             if key not in self._known:
                 self._known.add(key)
+                if is_too_long(query.item):  # for a pipe, too
+                    self._counted["put_aside"] += 1
+                    self._ready.append(Annotation(query.item, None, query.question))
+                    self._say(TOO_LONG)
+                    continue
+                self._pending[key] = query
                 self._outgoing.append(query)
         while len(self._outgoing) > self._max_outgoing:
             self._report_dropped([self._outgoing.popleft()])
@@ -115,8 +146,10 @@ class AnnotationService:
         or put aside while no request succeeded.
 
         Raises:
-            ChildError: the child process has died; with its traceback.
+            ChildError: the child process has failed, with its traceback, or was lost too often; or the judge was.
         """
+        if self._restarts:
+            self._restarts.check()
         self._receive()
         self._send()
         ready, self._ready = self._ready, []
@@ -127,6 +160,11 @@ class AnnotationService:
         stats = dict(self._stats)
         stats["dropped"] = float(stats["dropped"]) + self._num_dropped
         stats["backlog"] = float(stats["backlog"]) + len(self._outgoing)
+        for name, count in self._counted.items():
+            stats[name] = float(stats.get(name, 0.0)) + count
+        if self._counted["filtered"]:
+            stats["filtered_fraction"] = float(stats["filtered"]) / max(1.0, float(stats["labels_asked"]))
+        stats["restarts"] = float(self._restarts.num_lost if self._restarts else 0)
         return stats
 
     def answers(self) -> tuple[Answer, ...]:
@@ -137,15 +175,44 @@ class AnnotationService:
         """Waits up to `grace_secs` for answers in flight, and ends the process. `poll` then returns the rest."""
         if self._closed:
             return
-        deadline = time.monotonic() + grace_secs + 2.0
-        with contextlib.suppress(ChildError, OSError):
-            if self._writable.poll(0):
-                self._connection.send(grace_secs)
-                while (wait_secs := deadline - time.monotonic()) > 0 and self._connection.poll(wait_secs):
-                    self._receive()
+        is_silent = self._finish(grace_secs)
         self._closed = True
         atexit.unregister(self.close)
-        stop_child(self._process, self._connection, timeout_secs=1.0)
+        self._child.stop(0.0 if is_silent else 1.0)
+
+    def _finish(self, grace_secs: float) -> bool:
+        """Has the process finish. Returns whether it fell silent."""
+        deadline, heard_at = time.monotonic() + grace_secs + 2.0, time.monotonic()
+        with contextlib.suppress(ChildError, ChildLost, OSError):
+            if self._writable.poll(0):
+                self._connection.send(grace_secs)
+            while (now := time.monotonic()) < deadline:
+                if now - heard_at > CLOSE_SILENT_SECS or is_stopped(self._process):
+                    return True
+                if messages := self._child.wait(STATS_SECS):
+                    heard_at = now
+                    self._take(messages)
+        return False
+
+    def _start(self) -> None:
+        process, connection = self._start_process()
+        self._process, self._connection, self._child = process, connection, Child(process, connection)
+        self._writable = select.poll()
+        self._writable.register(connection.fileno(), select.POLLOUT)
+
+    def _start_again(self, reason: str) -> None:
+        """Replaces a process that was lost: the new one is asked what that one had not answered."""
+        text = f"the annotation process (pid {self._process.pid}) {reason}"
+        if not self._restarts:
+            raise ChildError(f"{text} (exit code {self._process.exitcode})")
+        of_allowed = self._restarts.count(LOST, text)
+        print(f"warning: {text}: started again ({of_allowed})", flush=True)
+        self._child.stop(0.0)
+        self._counted.update({name: x for name, x in self._stats.items() if name not in _OF_NOW})
+        self._stats = {**_INITIAL_STATS, "state": "starting" if self._stats["state"] else "", "problem": ""}
+        self._outgoing = collections.deque(self._pending.values())
+        self._held_at_start = set()
+        self._start()
 
     def _send(self) -> None:
         """Sends pending queries without blocking, once all of the stored answers have arrived."""
@@ -162,22 +229,31 @@ class AnnotationService:
 
     def _receive(self) -> None:
         for _ in range(MAX_RECEIVED):
-            if self._closed or not self._connection.poll(0):
+            if self._closed:
                 return
             try:
-                raw = self._connection.recv_bytes()
-            except (EOFError, OSError):
-                self._process.join(1.0)
-                raise ChildError(f"the annotation process ended (exit code {self._process.exitcode})") from None
+                messages = self._child.receive()
+            except ChildLost as reason:
+                self._start_again(str(reason))
+                return
+            if not messages:
+                return
+            self._take(messages)
+
+    def _take(self, messages: Sequence[bytes]) -> None:
+        for raw in messages:
             if not raw.startswith(b"\x80"):  # not a pickle: the error that ended the process
                 raise ChildError(raw.decode("utf-8", "replace"))
             self._handle(*pickle.loads(raw))
 
     def _handle(self, kind: str, content) -> None:
         if kind == "answered":
-            self._ready += content
             keys = [hash(Query(item, question)) for item, _, question in content]
+            # One that is started again says again what is stored.
+            self._ready += [x for x, key in zip(content, keys) if key in self._pending or key not in self._known]
             self._known.update(keys)
+            for key in keys:
+                self._pending.pop(key, None)
             if self._held_at_start is not None:
                 self._held_at_start.update(keys)
         elif kind == "dropped":
@@ -193,10 +269,13 @@ class AnnotationService:
             if self._held_at_start is not None:
                 self._outgoing = collections.deque(q for q in self._outgoing if hash(q) not in self._held_at_start)
                 self._held_at_start = None
+                self._child.is_ready = True
 
     def _report_dropped(self, queries: Sequence[Query]) -> None:
         """Reports dropped queries as unanswered; they may be submitted again."""
         self._known.difference_update(map(hash, queries))
+        for query in queries:
+            self._pending.pop(hash(query), None)
         self._ready += [Annotation(item, None, question) for item, question in queries]
 
 
@@ -219,6 +298,7 @@ async def _serve(connection: Connection, questions: Sequence[Question], store: S
         threading.Thread(target=_read, args=(connection, labellers, stop), daemon=True).start()
         running = [asyncio.ensure_future(labeller.run()) for labeller in labellers]
         sent: dict[str, object] = {}
+        beat_due = Every(BEAT_SECS)
         while not stop.done():
             stats = merge_stats([labeller.stats() for labeller in labellers])
             news: dict[str, object] = {
@@ -226,7 +306,7 @@ async def _serve(connection: Connection, questions: Sequence[Question], store: S
                 "answers": _newest([labeller.answers() for labeller in labellers]),
             }
             for kind, content in news.items():
-                if content != sent.get(kind):
+                if content != sent.get(kind) or (kind == "stats" and beat_due()):
                     outbox.put((kind, content))
             sent = news
             done, _ = await asyncio.wait((*running, stop), timeout=STATS_SECS, return_when=asyncio.FIRST_COMPLETED)
@@ -234,7 +314,10 @@ async def _serve(connection: Connection, questions: Sequence[Question], store: S
                 task.result()  # raises
         for task in running:
             task.cancel()
-        await asyncio.gather(*(labeller.finish(stop.result()) for labeller in labellers))
+        finishing = asyncio.gather(*(labeller.finish(stop.result()) for labeller in labellers))
+        while not (await asyncio.wait([finishing], timeout=STATS_SECS))[0]:
+            outbox.put(("stats", merge_stats([labeller.stats() for labeller in labellers])))
+        finishing.result()  # raises
         outbox.put(("stats", merge_stats([labeller.stats() for labeller in labellers])))
         outbox.put(None)
         writer.join(GRACE_SECS)

@@ -19,6 +19,7 @@ from oni_jax.annotation.service import Question
 from oni_jax.answers.form import NO_GOAL, AnswerFile, Header, read_answers
 from oni_jax.envs.base import Language
 from oni_jax.envs.registry import languages
+from oni_jax.host.restarts import Restarts
 from oni_jax.settings.annotation import JUDGE, JUDGE_SETTINGS, RECORDED, AnnotationConfig
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
@@ -123,6 +124,7 @@ def open_questions(
     language: Language | None,
     stack: ExitStack,
     shares_cpu: bool = False,
+    restarts: Restarts | None = None,
 ) -> list[Question]:
     """Makes questions of settings and kinds of query; starts the embedded judge where it answers.
 
@@ -130,7 +132,7 @@ def open_questions(
         asked: settings and kind of query of each.
         language: the environment's.
         stack: ends what is started.
-        shares_cpu: see `server_or_judge`.
+        shares_cpu, restarts: see `server_or_judge`.
 
     Raises:
         UserError: bad prompts or answers, or a required server that does not answer.
@@ -139,7 +141,7 @@ def open_questions(
     servers: dict[AnnotationConfig, AnnotationConfig] = {}
     for (own, _), answerer in zip(asked, found):
         if answerer.asks and own not in servers:
-            servers[own] = stack.enter_context(server_or_judge(own, language, shares_cpu))
+            servers[own] = stack.enter_context(server_or_judge(own, language, shares_cpu, restarts))
     questions = []
     for (own, kind), (file, path, asks) in zip(asked, found):
         recorded = NOTHING

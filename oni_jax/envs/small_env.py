@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from oni_jax.envs.base import Environment, Language, StepOutput, VectorEnv
+from oni_jax.ops.bounds import bounded
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import EnvSpec
 
@@ -82,7 +83,8 @@ class SteppedVectorEnv(VectorEnv):
             out.records[field] = 0
 
     def step(self, actions: np.ndarray, out: StepOutput) -> None:
-        rewards, terminated = self.advance(actions)
+        advanced, terminated = self.advance(actions)
+        rewards = bounded(advanced)
         if self.spec.has_events:
             out.texts.events[:] = self.events()
         self._lengths += 1

@@ -1,6 +1,7 @@
 """Supervised child processes, stop requests, and clocks."""
 
 import ctypes
+import errno
 import functools
 import gc
 import os
@@ -14,7 +15,7 @@ import termios
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
@@ -27,6 +28,7 @@ LOWEST_PRIORITY = 19  # niceness
 _SPAWN = get_context("spawn")
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
+KILL_SECS = 5.0  # for a killed process to end; one that waits for a dead disk does not
 LEAVE_SECS = 3.0  # grace period after a second SIGINT
 LEFT_AT_ONCE = "interrupted twice: left at once"
 
@@ -43,6 +45,9 @@ def ending(error: BaseException) -> tuple[int, str]:
     """Returns exit code and last line of a program that an error ends; an empty line for an unexpected error."""
     if isinstance(error, UserError):
         return 2, f"error: {' '.join(str(error).split())}"
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return 2, f"error: too many open files: {most:,} are allowed; raise `ulimit -n`, or lower --num_workers"
     if isinstance(error, KeyboardInterrupt):
         return 130, str(error) or "interrupted"
     return 1, f"error: {error}" if isinstance(error, ChildError | UnsavedError) else ""
@@ -156,13 +161,37 @@ def _prctl(option: int, value: int | bytes) -> None:
         ctypes.CDLL(None).prctl(option, value)
 
 
+def is_stopped(process: BaseProcess) -> bool:
+    """Returns whether a signal or a debugger has stopped a process, where the system shows it."""
+    try:
+        with open(f"/proc/{process.pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
+    except OSError:
+        return False
+
+
 def stop_child(process: BaseProcess, connection: Connection, timeout_secs: float = 5.0) -> None:
     """Closes the connection, waits, and kills the process after the time-out."""
-    connection.close()
-    process.join(timeout_secs)
-    if process.is_alive():
+    stop_children([(process, connection)], timeout_secs)
+
+
+def stop_children(children: Sequence[tuple[BaseProcess, Connection]], timeout_secs: float) -> None:
+    """Closes the connections, waits for all children together, and kills those that are left after the time-out.
+
+    Those that are stopped, as by SIGSTOP, are killed at once: they can't end.
+    """
+    deadline = time.monotonic() + timeout_secs
+    for process, connection in children:
+        connection.close()
+        if is_stopped(process):
+            process.kill()
+    for process, _ in children:
+        process.join(max(0.0, deadline - time.monotonic()))
+    left = [process for process, _ in children if process.is_alive()]
+    for process in left:
         process.kill()
-        process.join()
+    for process in left:
+        process.join(KILL_SECS)
 
 
 @contextmanager

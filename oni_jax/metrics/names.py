@@ -153,6 +153,7 @@ METRICS: Mapping[str, Metric] = {
     "annotation/filtered_fraction": Metric(
         "fraction", "of the answers asked for: kept back by a content filter; a reward without them is biased"
     ),
+    "annotation/restarts": Metric("", "times that the run's judge, or the process that asks, was started again"),
     "annotation/servers": Metric("", "LLM servers, of all reward types together"),
     "annotation/servers_answering": Metric("", "those that have answered since they failed"),
     "annotation/failures/<kind>": Metric("", "failures by name, see `oni_jax/annotation/failures.py`"),

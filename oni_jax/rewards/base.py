@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from oni_jax.envs.goals import Suggested
+from oni_jax.ops.bounds import bounded
 from oni_jax.types import (
     Annotation,
     Array,
@@ -163,7 +164,7 @@ class LookUp(Scorer):
         raise NotImplementedError
 
     def prepare(self, captions: CaptionBatch) -> Mapping[str, np.ndarray]:
-        values = np.array([self.look_up(caption) for caption in captions.captions], np.float32)
+        values = bounded([self.look_up(caption) for caption in captions.captions])
         return {"values": values[captions.index]}
 
     def raw_values(self, state: PyTree, seen: Seen, features: Mapping[str, Array]) -> Array:

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from oni_jax.settings.fields import COUNT, POSITIVE, UserError, setting
+from oni_jax.settings.fields import COUNT, DEPTH, POSITIVE, WIDTH, UserError, setting
 
 # The fields of NetworkConfig that shape a reward model.
 ENCODER_SETTINGS = (
@@ -35,10 +35,10 @@ class NetworkConfig:
         choices=("convnet_simple", "convnet_impala", "resnet_impala"),
         fixed=True,
     )
-    hidden_size: int = setting(512, "Width of the image embedding and of the recurrent core.", within=COUNT, fixed=True)
+    hidden_size: int = setting(512, "Width of the image embedding and of the recurrent core.", within=WIDTH, fixed=True)
     use_rnn: bool = setting(True, "Use a recurrent core.", fixed=True)
     rnn_type: str = setting("gru", "Recurrent cell.", choices=("gru", "lstm"), fixed=True)
-    rnn_num_layers: int = setting(1, "Recurrent layers.", within=COUNT, fixed=True)
+    rnn_num_layers: int = setting(1, "Recurrent layers.", within=DEPTH, fixed=True)
     nonlinearity: str = setting(
         "elu", "Activation of the policy's encoder.", choices=("elu", "relu", "tanh"), fixed=True
     )
@@ -55,10 +55,10 @@ class NetworkConfig:
     obs_scale: float = setting(
         1.0, "Divisor of the pixels after that. ONI: 1, raw pixels; Motif: 255.", within=POSITIVE, fixed=True
     )
-    encoder_embedding_dim: int = setting(128, "Embedding size inside nle_torchbeast_encoder.", within=COUNT, fixed=True)
-    encoder_hidden_dim: int = setting(512, "Output size of nle_torchbeast_encoder.", within=COUNT, fixed=True)
-    encoder_crop_dim: int = setting(16, "Side of the square crop of glyphs around the hero.", within=COUNT, fixed=True)
-    encoder_num_layers: int = setting(2, "Convolutional layers over glyphs.", within=COUNT, fixed=True)
+    encoder_embedding_dim: int = setting(128, "Embedding size inside nle_torchbeast_encoder.", within=WIDTH, fixed=True)
+    encoder_hidden_dim: int = setting(512, "Output size of nle_torchbeast_encoder.", within=WIDTH, fixed=True)
+    encoder_crop_dim: int = setting(16, "Side of the square crop of glyphs around the hero.", within=DEPTH, fixed=True)
+    encoder_num_layers: int = setting(2, "Convolutional layers over glyphs.", within=DEPTH, fixed=True)
     encoder_msg_model: str = setting(
         "lt_cnn", "Message network.", choices=("lt_cnn", "lt_cnn_small", "none"), fixed=True
     )

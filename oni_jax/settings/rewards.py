@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from oni_jax.settings.fields import COUNT, POSITIVE, setting
+from oni_jax.settings.fields import COUNT, POSITIVE, WIDTH, setting
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +89,7 @@ class RewardConfig:
         fixed=True,
     )
     rnd_output_dim: int = setting(
-        128, "rnd and noveld: outputs of the random network. BK: 512.", within=COUNT, fixed=True
+        128, "rnd and noveld: outputs of the random network. BK: 512.", within=WIDTH, fixed=True
     )
     rnd_learning_rate: float = setting(1e-4, "rnd and noveld: Adam's step size for the predictor.", within=POSITIVE)
     rnd_update_proportion: float = setting(
@@ -100,7 +100,7 @@ class RewardConfig:
         "noveld: weight of the error before a step, which is taken from the one after it. ELLM: 1; NovelD: 0.5.",
         within="(0, 1]",
     )
-    apt_output_dim: int = setting(32, "apt: size of an embedding.", within=COUNT, fixed=True)
+    apt_output_dim: int = setting(32, "apt: size of an embedding.", within=WIDTH, fixed=True)
     apt_neighbours: int = setting(12, "apt: nearest neighbours whose distances pay.", within=COUNT)
     apt_particles: int = setting(
         1024, "apt: observations of a batch, drawn at random, among which neighbours are sought.", within="[2, inf)"

@@ -56,7 +56,9 @@ def run(config: Config, stop: StopRequest, makers: Makers = USUAL) -> None:
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
-            raise UserError(f"{str(error).splitlines()[0]}: lower --batch_size or --num_envs_per_worker") from error
+            raise UserError(
+                f"{str(error).splitlines()[0]}: lower --batch_size, --num_envs_per_worker or --hidden_size"
+            ) from error
 
 
 def _train(plan: Plan, stop: StopRequest, peers: SingleProcess | Peers, makers: Makers) -> None:

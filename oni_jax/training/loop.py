@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from oni_jax.host.printing import printable
 from oni_jax.host.run_files import DIED, FINISHED, STOPPED, SUMMARY, UNSAVED, saved_steps
 from oni_jax.host.runtime import Every, StopRequest, UnsavedError, code_commit, return_memory
 from oni_jax.learner.bad_updates import BadUpdates
@@ -146,7 +147,7 @@ class Training:
                             held += f", {1.0 - self.learner.unanswered_fraction():.1%} of steps"
                         if num := self._annotator.stats().get("events/without_logprobs"):
                             held += f", {num:,.0f} without log-probabilities: 0 or 1"
-                        print(f"labels by: {summary['labels_by']} ({held})", flush=True)
+                        print(printable(f"labels by: {summary['labels_by']} ({held})"), flush=True)
 
         if unsaved:
             steps, saved = self.progress.env_steps, max(saved_steps(self._folder), default=0)

@@ -17,6 +17,7 @@ from oni_jax.annotation.stored import check_stored
 from oni_jax.answers.answerer import open_questions
 from oni_jax.envs.device.history import with_history
 from oni_jax.envs.registry import make_vector_env
+from oni_jax.host.restarts import Restarts
 from oni_jax.host.run_files import CHECKPOINTS
 from oni_jax.host.runtime import LOWEST_PRIORITY
 from oni_jax.learner.descent import Epochs
@@ -54,15 +55,16 @@ def open_annotator(plan: Plan, folder: str, is_primary: bool = True) -> Iterator
     asked = plan.questions
     # On a CPU, environments there have no time to spare: who answers takes what is left.
     shares_cpu = plan.environment.device is not None and jax.default_backend() == "cpu"
+    restarts = Restarts()  # of the judge and of the process that asks
     with ExitStack() as stack:
-        prompts = open_questions(asked, plan.language, stack, shares_cpu)
+        prompts = open_questions(asked, plan.language, stack, shares_cpu, restarts)
         soft = {term.annotation for term in plan.config.terms() if term.reward.llm_reward_value == "probability"}
         prompts = [x._replace(needs_probability=settings in soft) for x, (settings, _) in zip(prompts, asked)]
         store = LabelStore(store_path(plan.config, folder))
         store.check_writable()
         for question in prompts:
             check_stored(store, question.prompt.kind, question.recorded, question.models, question.prompt.digest)
-        service = AnnotationService(prompts, store, LOWEST_PRIORITY * shares_cpu)
+        service = AnnotationService(prompts, store, LOWEST_PRIORITY * shares_cpu, restarts)
         try:
             yield service
         except KeyboardInterrupt:  # interrupted twice: don't wait

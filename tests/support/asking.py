@@ -11,6 +11,7 @@ from oni_jax.annotation.prompts import Prompt
 from oni_jax.annotation.queries.choices import decode_label
 from oni_jax.annotation.service import AnnotationService, Question
 from oni_jax.envs.nethack import ENVIRONMENT
+from oni_jax.host.restarts import Restarts
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.types import Annotation, Item, Query
 
@@ -27,8 +28,8 @@ def goal_text(config: AnnotationConfig, kind: str = "classification") -> str:
     return prompts.goal_text(config, LANGUAGE, kind)
 
 
-def start_judge(options: JudgeOptions | None = None) -> EmbeddedJudge:
-    return EmbeddedJudge(LANGUAGE, options)
+def start_judge(options: JudgeOptions | None = None, restarts: Restarts | None = None) -> EmbeddedJudge:
+    return EmbeddedJudge(LANGUAGE, options, restarts=restarts)
 
 
 def question(config: AnnotationConfig, kind: str = "classification") -> Question:

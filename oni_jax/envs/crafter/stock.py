@@ -7,6 +7,7 @@ import itertools
 import os
 import pathlib
 import signal
+import sys
 import threading
 import uuid
 import zipfile
@@ -15,18 +16,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection
 
 import numpy as np
+from rich.console import Console
 from rich.progress import track
 
 from oni_jax.envs.crafter import things
 from oni_jax.envs.crafter.maps import MAX_BORN, Map, episode_seed, make_map
 from oni_jax.host.caches import cache_folder
 from oni_jax.host.files import write_atomically
+from oni_jax.host.inbox import Inbox
 from oni_jax.host.npz import from_npz, to_npz
+from oni_jax.host.printing import unescaped
 from oni_jax.host.runtime import ChildError, heeded, num_cores, start_child, stop_child
 from oni_jax.settings.fields import UserError
 
 SEED = 0  # whose first episodes' maps the stock is of
 CACHE = "ONI_JAX_CACHE"  # environment variable: the folder; `cache_folder` when unset
+HANG_SECS = 60.0  # a map takes a second at most
 FEW = 64  # maps that are made in this process
 _ZIP = b"PK"  # with which no error's text begins
 _VERSION = 1  # of the file's form
@@ -67,7 +72,9 @@ def write_stock(path: pathlib.Path, size: int) -> None:
             made: Iterable[Map] = map(make_map, seeds)
             if size > FEW:
                 stack.enter_context(_signals_raise())
-                made = track(_made_by_children(seeds, stack), f"Making {size:,} maps of Crafter, once", size)
+                console = Console(file=unescaped(sys.stdout))
+                text = f"Making {size:,} maps of Crafter, once"
+                made = track(_made_by_children(seeds, stack), text, size, console=console)
             maps = Map(*(np.stack(field) for field in zip(*made)))
         file = io.BytesIO()
         np.savez_compressed(file, **maps._asdict())
@@ -83,16 +90,18 @@ def write_stock(path: pathlib.Path, size: int) -> None:
 def _made_by_children(seeds: Sequence[int], stack: contextlib.ExitStack) -> Iterator[Map]:
     """Yields the maps of these seeds, made on all cores by children that the stack stops."""
     number = num_cores()
-    connections = []
+    inboxes: list[Inbox] = []
     for i in range(number):
         child, connection = start_child("crafter-maps", _send_maps, seeds[i::number], single_threaded=True)
         stack.callback(stop_child, child, connection, 0.0)
-        connections.append(connection)
-    for connection, _ in zip(itertools.cycle(connections), seeds):
+        inboxes.append(Inbox(connection))
+        stack.callback(inboxes[-1].close)
+    for inbox, _ in zip(itertools.cycle(inboxes), seeds):
         try:
-            made = connection.recv_bytes()
-        except EOFError:
-            raise UserError("a process that makes Crafter's maps died; start again") from None
+            made = inbox.wait(HANG_SECS)
+        except (EOFError, TimeoutError) as error:
+            how = "died" if isinstance(error, EOFError) else f"made none for {HANG_SECS:.0f} s"
+            raise UserError(f"a process that makes Crafter's maps {how}; start again") from None
         if not made.startswith(_ZIP):
             raise ChildError(made.decode(errors="replace"))
         yield Map(**from_npz(np.frombuffer(made, np.uint8)))

@@ -6,6 +6,7 @@ hundreds at a time, and sees no more of the world than these.
 
 import functools
 import math
+import secrets
 import weakref
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +24,12 @@ CALL_SECS, CALLS_PER_SEC = 0.1, 500  # limits of one call, and of the mean of ma
 MAX_MEMORY_BYTES, MAX_RECURSION = 128 << 20, 100
 WINDOWS_AT_ONCE = 512
 NUM_PROBED = 8  # windows, at first; a code that fails on all of them, and breaks a limit, is called on no more
-_LIMITS = ("TimeoutError", "MemoryError")  # failures that take long
+GRACE_SECS = 0.25  # beyond a limit, after which a worker that does not end a call is killed
+REQUEST_SECS = 5.0  # for all else that a worker is asked to do
+MAX_BROKEN = 8  # windows of a `call` on which a code may break limits; with one more it is refused
+SMALL = 32  # windows; of so few each is called apart, where one of them spoils the others
+_TIMED_OUT, _CRASHED = "TimeoutError", "Crashed"
+_LIMITS = (_TIMED_OUT, "MemoryError", _CRASHED)  # failures that take long
 MAX_PROBLEM_CHARS = 300
 _shown = functools.partial(one_line, max_chars=MAX_PROBLEM_CHARS)
 # The same in all processes and runs; nothing waits.
@@ -33,25 +39,29 @@ _POLICY: Any = {
     "sleep": "zero",
 }
 # Observations come as numbers in a row, which takes less time than lists of lists. What was changed by a call would be
-# read by the others, of which observations are shared. Global names are those that no generated code has.
-_DRIVER = f"""
-def _oni_nested(numbers, shape):
-    rows = list(numbers)
-    for size in shape[::-1]:
-        rows = [rows[i : i + size] for i in range(0, len(rows), size)]
-    return rows
+# read by the others, of which observations are shared. It is defined before the code, with the built-ins of then, under
+# a name that the code can't know: the code may give any other name another meaning.
+_DRIVER = """
+def NAME(
+    columns, windows, actions, code,
+    _range=range, _len=len, _list=list, _str=str, _dict=dict, _zip=zip, _type=type, _Exception=Exception,
+):
+    def nested(numbers, shape):
+        rows = _list(numbers)
+        for size in shape[::-1]:
+            rows = [rows[i : i + size] for i in _range(0, _len(rows), size)]
+        return rows
 
-def _oni_call_all(columns, windows, actions):
-    lists = {{name: _oni_nested(numbers, shape) for name, (numbers, shape) in columns.items()}}
-    made = [dict(zip(lists, values)) for values in zip(*lists.values())]
-    before, results = str(made), []
-    for numbers, past_actions in zip(windows, actions):
+    lists = {name: nested(numbers, shape) for name, (numbers, shape) in columns.items()}
+    made = [_dict(_zip(lists, values)) for values in _zip(*lists.values())]
+    before, results = _str(made), []
+    for numbers, past_actions in _zip(windows, actions):
         obs, past_obs = made[numbers[-1]], [made[number] for number in numbers[:-1]]
         try:
-            results.append((True, {FUNCTION}(obs, past_obs, past_actions)))
-        except Exception as error:
-            results.append((False, type(error).__name__ + ": " + str(error)))
-    return results, str(made) == before
+            results.append((True, code(obs, past_obs, past_actions)))
+        except _Exception as error:
+            results.append((False, _type(error).__name__ + ": " + _str(error)))
+    return results, _str(made) == before
 """
 
 
@@ -80,10 +90,20 @@ class Sandbox:
 
     def __init__(self, code: str, num_workers: int = 1):
         self._code, self._num_workers = code, num_workers
-        self._pool = monty.Monty(min_processes=1, max_processes=num_workers).__enter__()
+        self._pool = monty.Monty(
+            min_processes=1,
+            max_processes=num_workers,
+            checkout_timeout=REQUEST_SECS,
+            request_timeout=REQUEST_SECS,
+            feed_duration_limit_grace=GRACE_SECS,
+        ).__enter__()
+        self._name = f"_oni_{secrets.token_hex(8)}"  # of what the driver adds to the code's names
+        # Objects of a class can look like the numbers that they replaced.
+        self._shares_observations = "class" not in code
         self._threads = ThreadPoolExecutor(num_workers, "potential")
         self.close = weakref.finalize(self, _close, self._pool, self._threads)  # also when the program ends
         self._has_worked = False
+        self._broken: list[str] = []  # problems of the windows of a `call` that broke limits
         try:
             with self._session(1) as session:
                 session.feed_run(f"{FUNCTION}\nNone", print_callback=_ignore)
@@ -96,7 +116,8 @@ class Sandbox:
 
         Raises:
             CodeError: it has never worked, and fails on all of these; or on NUM_PROBED of them, spread over all, and
-                breaks a limit there, as it would take long to call it on the rest.
+                breaks a limit there, as it would take long to call it on the rest; or it breaks limits on more than
+                MAX_BROKEN windows.
         """
         number = len(windows.actions)
         if not self._has_worked:
@@ -104,6 +125,7 @@ class Sandbox:
             probed = [value for row in rows for value in self._call_all(windows.take([row]))]
             if any(own.problem.startswith(_LIMITS) for own in probed):
                 self._check_works(probed)
+        self._broken = []
         size = min(WINDOWS_AT_ONCE, max(1, math.ceil(number / self._num_workers)))
         chunks = [windows.take(range(i, min(i + size, number))) for i in range(0, number, size)]
         values = [value for values in self._threads.map(self._call_all, chunks) for value in values]
@@ -122,24 +144,35 @@ class Sandbox:
             "max_memory": MAX_MEMORY_BYTES,
             "max_recursion_depth": MAX_RECURSION,
         }
-        return _Session(self._pool.checkout(limits=limits, os_policy=_POLICY), self._code)
+        driver = _DRIVER.replace("NAME", self._name)
+        return _Session(self._pool.checkout(limits=limits, os_policy=_POLICY), [driver, self._code])
 
     def _call_all(self, windows: Windows) -> list[Value]:
         number = len(windows.actions)
         try:
             with self._session(number) as session:
-                observations, numbers = windows.distinct()
+                observations, numbers = windows.distinct() if self._shares_observations else windows.apart()
                 columns = {name: _flat(x) for name, x in observations.items()}
-                arguments = {"_oni_columns": columns, "_oni_windows": numbers, "_oni_actions": windows.actions.tolist()}
-                call = f"_oni_call_all({', '.join(arguments)})"
+                values = columns, numbers, windows.actions.tolist()
+                arguments = {f"{self._name}_{i}": value for i, value in enumerate(values)}
+                call = f"{self._name}({', '.join(arguments)}, {FUNCTION})"
                 results, unchanged = session.feed_run(call, inputs=arguments, print_callback=_ignore)
-            if unchanged or number == 1:
+            if unchanged or number == 1 or not self._shares_observations:
                 return [_value(ok, result) for ok, result in results]
         except (monty.MontyError, TypeError) as error:  # the latter: a result that Python has no equal of
             if number == 1:
-                return [Value(0.0, {}, problem_of(error))]
-        half = number // 2  # one that breaks a limit, or changes its arguments, is to spoil no other
-        return self._call_all(windows.take(range(half))) + self._call_all(windows.take(range(half, number)))
+                return [Value(0.0, {}, self._counted(problem_of(error)))]
+        size = SMALL if number > SMALL else 1  # one that breaks a limit, or changes its arguments, is to spoil no other
+        parts = [windows.take(range(i, min(i + size, number))) for i in range(0, number, size)]
+        return [value for part in parts for value in self._call_all(part)]
+
+    def _counted(self, problem: str) -> str:
+        """Counts a window's problem, if it took long. Raises CodeError: there were too many."""
+        if problem.startswith(_LIMITS):
+            self._broken.append(problem)
+            if len(self._broken) > MAX_BROKEN:
+                raise CodeError(f"it breaks limits again and again, on more than {MAX_BROKEN} windows: {problem}")
+        return problem
 
 
 def _flat(x: np.ndarray) -> tuple[Any, Sequence[int]]:
@@ -150,16 +183,16 @@ def _flat(x: np.ndarray) -> tuple[Any, Sequence[int]]:
 
 
 class _Session:
-    """A session in which the code is defined; a context manager."""
+    """A session that some codes have been run in; a context manager."""
 
-    def __init__(self, checkout: Any, code: str):
-        self._checkout, self._code = checkout, code
+    def __init__(self, checkout: Any, codes: Sequence[str]):
+        self._checkout, self._codes = checkout, codes
 
     def __enter__(self) -> Any:
         session = self._checkout.__enter__()
         try:
-            session.feed_run(self._code, print_callback=_ignore)
-            session.feed_run(_DRIVER, print_callback=_ignore)
+            for code in self._codes:
+                session.feed_run(code, print_callback=_ignore)
         except BaseException as error:
             self._checkout.__exit__(type(error), error, error.__traceback__)
             raise
@@ -182,6 +215,8 @@ def problem_of(error: Exception) -> str:
     """Returns an error in one line."""
     if isinstance(error, TypeError):
         return f"WrongResult: {_shown(str(error))}"
+    if isinstance(error, monty.MontyCrashedError):
+        return f"{_TIMED_OUT if error.timed_out else _CRASHED}: {_shown(str(error))}"
     return _shown(str(error) or type(error).__name__)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from oni_jax.host.runtime import no_garbage_collection
+from oni_jax.ops.bounds import bounded
 from oni_jax.rewards.base import Seen
 from oni_jax.rewards.bk.potential import PotentialScorer
 from oni_jax.rewards.bk.windows import Windows, make_windows, names_read
@@ -65,7 +66,7 @@ class WindowPotential(PotentialScorer):
                 self._known.update(zip(rows, found, strict=True))
                 self._num_calls += len(rows)
         self._num_asked += len(digests)
-        values = np.array([self._known.get(digest, 0.0) for digest in digests], np.float32)
+        values = bounded([self._known.get(digest, 0.0) for digest in digests])
         return {"potential": values.reshape(captions.index.shape)}
 
     def phi(self, params: PyTree, seen: Seen, features: Mapping[str, Array]) -> Array:

@@ -37,6 +37,12 @@ class Windows(NamedTuple):
         made = {name: x.reshape(len(numbers), *x.shape[2:])[first] for name, x in self.steps.items()}
         return made, np.reshape(numbers, (len(self.actions), -1)).tolist()
 
+    def apart(self) -> tuple[Mapping[str, np.ndarray], list[list[int]]]:
+        """Returns what `distinct` does, with observations that no two windows share."""
+        made = {name: x.reshape(-1, *x.shape[2:]) for name, x in self.steps.items()}
+        numbers = np.arange(len(next(iter(made.values()))))
+        return made, numbers.reshape(len(self.actions), -1).tolist()
+
 
 def row_bytes(arrays: Sequence[np.ndarray], num_axes: int) -> list[bytes]:
     """Returns the bytes of arrays of equal leading axes, one text for each of their rows."""

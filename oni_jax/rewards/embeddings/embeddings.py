@@ -175,8 +175,10 @@ class ServerEmbedder:
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         found = asyncio.run(self._embed_all(texts))
-        lengths = np.linalg.norm(found, axis=1, keepdims=True)
-        return (found / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
+        largest = np.abs(found).max(axis=1, keepdims=True)
+        scaled = found / np.where(largest > 0, largest, 1.0)  # the squares of 1e300 and 1e-300 are no numbers
+        lengths = np.linalg.norm(scaled, axis=1, keepdims=True)
+        return (scaled / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
 
     async def _embed_all(self, texts: Sequence[str]) -> np.ndarray:
         async with self._client as client:

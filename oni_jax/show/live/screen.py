@@ -10,6 +10,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from oni_jax.envs.screen import ERASE_BELOW, ERASE_LINE, HOME
+from oni_jax.host.printing import printable
 
 
 class Screen:
@@ -84,7 +85,7 @@ class Printed(io.TextIOBase):
     def write(self, text: str) -> int:
         *lines, self._begun = (self._begun + text).split("\n")
         for line in lines:
-            self._take(line)
+            self._take(printable(line, keep="\t"))
         return len(text)
 
     def end(self) -> None:

@@ -10,6 +10,7 @@ from typing import IO
 from rich.console import Console
 
 from oni_jax.envs.display import Terminal
+from oni_jax.host.printing import unescaped
 from oni_jax.metrics.rows import Row
 from oni_jax.settings.run import RunConfig
 from oni_jax.show.live.pace import Pace
@@ -73,7 +74,7 @@ def build_view(
         terminal: see `World.terminal`.
     """
     out = sys.stdout if stream is None else stream
-    console = Console(file=out, highlight=False)
+    console = Console(file=unescaped(out), highlight=False)
     if out.isatty() and os.environ.get("TERM") and console.is_terminal and console.is_interactive:
         from oni_jax.show.live.live import LiveView
 

@@ -14,6 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, PercentFormatter
 
 from oni_jax.host.files import write_atomically
+from oni_jax.host.printing import printable
 from oni_jax.runs.curves import MIN_SEEDS, Setting, labels_of, mean_curve, names_by_reward, series
 from oni_jax.settings.fields import UserError
 from oni_jax.show.report.panels import FIGURES, Panel, Scale
@@ -88,7 +89,8 @@ def draw_panels(panels: Sequence[Panel], settings: Sequence[Setting]) -> Figure 
         legend_height = title + line * -(-len(entries) // legend_columns)
         size = (num_columns * width, num_rows * height + legend_height)
         figure = Figure(figsize=size, dpi=DOTS_PER_INCH, layout="constrained")
-        figure.suptitle(", ".join(dict.fromkeys(setting.runs[0].config.env.root_env for setting in styles)), fontsize=9)
+        tasks = dict.fromkeys(setting.runs[0].config.env.root_env for setting in styles)
+        figure.suptitle(printable(", ".join(tasks)), fontsize=9)
         axes = figure.subplots(num_rows, num_columns, squeeze=False)
         for axis, panel in zip(axes.flat, panels):
             _draw_panel(axis, panel, styles)

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from oni_jax.envs.display import Terminal
+from oni_jax.host.restarts import Restarts
 from oni_jax.host.runtime import BackgroundThread
 from oni_jax.networks.policy import ActorCritic, with_tables
 from oni_jax.parallel import local
@@ -25,7 +26,7 @@ from oni_jax.worlds.actors.parameters import ParameterStore
 from oni_jax.worlds.actors.parts import Part, split
 from oni_jax.worlds.actors.policy_step import join_tables, make_policy_steps
 from oni_jax.worlds.actors.pool import ActorPool, num_answerers, num_workers
-from oni_jax.worlds.actors.process_pool import ProcessPool, Replacements
+from oni_jax.worlds.actors.process_pool import LIMITED_BY, ProcessPool
 from oni_jax.worlds.actors.ring import RingShape, TrajectoryRing
 from oni_jax.worlds.actors.serial_pool import SerialPool
 from oni_jax.worlds.actors.server import InferenceServer
@@ -172,8 +173,8 @@ def _make_pools(
     if actors.actor_pool == "serial":
         return [SerialPool(make_env, ring)]
     limits = num_workers(actors), actors.max_actor_restarts
-    replaced = Replacements()
-    return [ProcessPool(make_env, ring, *limits, part.workers, replaced) for part in parts]
+    restarts = Restarts(actors.max_actor_restarts, LIMITED_BY)
+    return [ProcessPool(make_env, ring, *limits, part.workers, restarts) for part in parts]
 
 
 def max_waiting(actors: ActorConfig, learner: LearnerConfig) -> int:

@@ -4,17 +4,16 @@ import dataclasses
 import os
 import selectors
 import shutil
-import signal
-import threading
 import time
-from collections import deque
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
 from oni_jax.envs.captions import NewTexts
 from oni_jax.host.files import ScratchFolder
-from oni_jax.host.runtime import ChildError, start_child, stop_child
+from oni_jax.host.inbox import Inbox
+from oni_jax.host.restarts import Restarts, how_it_ended
+from oni_jax.host.runtime import ChildError, start_child, stop_child, stop_children
 from oni_jax.worlds.actors.group import MakeEnv
 from oni_jax.worlds.actors.pool import Replies
 from oni_jax.worlds.actors.ring import TrajectoryRing
@@ -23,7 +22,9 @@ from oni_jax.worlds.actors.worker import COMMAND, run_worker, unpack_reply
 HANG_SECS = 60.0  # a step takes microseconds, but for the first, which may compile
 START_SECS = 600.0  # of all environments of a process, which may be slow plugins
 RESTARTS_WINDOW_SECS = 600.0
+LIMITED_BY = "--max_actor_restarts"
 CHECK_SECS = 1.0
+CLOSE_SECS = 3.0  # for all actors together to close their environments
 
 
 class ActorLost(Exception):
@@ -39,6 +40,7 @@ class Actor:
     scratch: str  # folder of its environments' files
     process: BaseProcess
     connection: Connection
+    inbox: Inbox
     restarts: int = 0  # processes replaced so far
     num_replies: int = 0  # of this process
 
@@ -46,23 +48,6 @@ class Actor:
     def has_stepped(self) -> bool:
         """True once each group was stepped; before, each sends its first observations."""
         return self.num_replies >= 2 * len(self.groups)
-
-
-class Replacements:
-    """Actors replaced within RESTARTS_WINDOW_SECS, by one pool or by several in a thread each."""
-
-    def __init__(self) -> None:
-        self._at: deque[float] = deque()
-        self._lock = threading.Lock()
-
-    def add(self) -> int:
-        """Counts one more. Returns their number."""
-        now = time.monotonic()
-        with self._lock:
-            self._at.append(now)
-            while now - self._at[0] > RESTARTS_WINDOW_SECS:
-                self._at.popleft()
-            return len(self._at)
 
 
 class ProcessPool:
@@ -78,7 +63,7 @@ class ProcessPool:
       max_restarts: replacements within RESTARTS_WINDOW_SECS; one more raises ChildError, and so does a process lost
         before its first reply, since the next would be lost too.
       workers: those of the processes that this pool has; all when left out.
-      replaced: counts the replacements of all pools of these processes.
+      restarts: counts the replacements of all pools of these processes.
     """
 
     def __init__(
@@ -88,15 +73,15 @@ class ProcessPool:
         num_workers: int,
         max_restarts: int = 0,
         workers: Sequence[int] = (),
-        replaced: Replacements | None = None,
+        restarts: Restarts | None = None,
     ):
-        self._make_env, self._ring, self._max_restarts = make_env, ring, max_restarts
+        self._make_env, self._ring, self._may_restart = make_env, ring, max_restarts > 0
+        self._restarts = restarts or Restarts(max_restarts, LIMITED_BY)
         per_worker = ring.shape.num_groups // num_workers
         self._groups = {i: range(i * per_worker, (i + 1) * per_worker) for i in workers or range(num_workers)}
         self._actors: list[Actor] = []
         self._actor_of: dict[int, Actor] = {}
         self._dispatched_at: dict[int, float] = {}
-        self._replaced = replaced or Replacements()
         self._checked_at = time.monotonic()
         self._scratch = ScratchFolder()  # for the environments' files, also those of a killed actor
         self._selector = selectors.DefaultSelector()
@@ -118,13 +103,14 @@ class ProcessPool:
             actor = Actor(name, groups, scratch, *started)
             self._actors.append(actor)
             self._actor_of.update(dict.fromkeys(groups, actor))
-            self._selector.register(actor.connection, selectors.EVENT_READ, actor)
+            self._selector.register(actor.inbox, selectors.EVENT_READ, actor)
 
     def _start_process(
         self, name: str, groups: Sequence[int], scratch: str, restarts: int
-    ) -> tuple[BaseProcess, Connection]:
+    ) -> tuple[BaseProcess, Connection, Inbox]:
         body = (run_worker, self._make_env, self._ring, groups, scratch, restarts)
-        return start_child(name, *body, single_threaded=True, cleans_up=True)
+        process, connection = start_child(name, *body, single_threaded=True, cleans_up=True)
+        return process, connection, Inbox(connection)
 
     def dispatch(self, group: int, slot: int, t: int) -> None:
         self._dispatched_at[group] = time.monotonic()
@@ -142,9 +128,9 @@ class ProcessPool:
                 os.read(self._wake_read, 4096)
                 continue
             try:
-                group, new = self._receive(key.data)
-                done.append(group)
-                texts += new
+                for group, new in self._receive(key.data):
+                    done.append(group)
+                    texts += new
             except ActorLost as reason:
                 lost[key.data] = str(reason)
         for group in done:
@@ -158,18 +144,18 @@ class ProcessPool:
         failures = [self._replace(actor, reason) for actor, reason in lost.items()]
         return Replies(done, texts, [group for actor in lost for group in actor.groups], failures)
 
-    def _receive(self, actor: Actor) -> tuple[int, NewTexts]:
+    def _receive(self, actor: Actor) -> list[tuple[int, NewTexts]]:
+        """Returns the replies that have arrived whole: an actor may have been stopped in the middle of one."""
         try:
-            reply = actor.connection.recv_bytes()
-        except (EOFError, OSError):
+            replies = actor.inbox.receive()
+        except EOFError:
             actor.process.join(1.0)
-            code = actor.process.exitcode or 0
-            ending = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {actor.process.exitcode}"
-            raise ActorLost(f"died, {ending}") from None
-        if not reply.startswith(b"\0"):  # an error's text
-            raise ActorLost(reply.decode(errors="replace"))
-        actor.num_replies += 1
-        return unpack_reply(reply)
+            raise ActorLost(how_it_ended(actor.process.exitcode)) from None
+        for reply in replies:
+            if not reply.startswith(b"\0"):  # an error's text
+                raise ActorLost(reply.decode(errors="replace"))
+        actor.num_replies += len(replies)
+        return [unpack_reply(reply) for reply in replies]
 
     def _hanging(self, now: float) -> dict[Actor, str]:
         if now - self._checked_at > 10 * CHECK_SECS:  # this process was suspended, perhaps the actors too
@@ -181,17 +167,13 @@ class ProcessPool:
 
     def _replace(self, actor: Actor, reason: str) -> str:
         """Replaces a lost actor's process. Returns a log line; raises ChildError when it should not be replaced."""
-        number = self._replaced.add()
         text = f"{actor.name} (pid {actor.process.pid}) {reason}"
-        if not self._max_restarts or (not actor.num_replies and not actor.restarts):
+        if not self._may_restart or (not actor.num_replies and not actor.restarts):
             raise ChildError(text)
-        window = f"{RESTARTS_WINDOW_SECS / 60:.0f} minutes"
-        if number > self._max_restarts:
-            raise ChildError(
-                f"{text}\nactors were lost {number} times in {window}, --max_actor_restarts is {self._max_restarts}"
-            )
-        self._selector.unregister(actor.connection)
-        actor.process.kill()
+        of_allowed = self._restarts.count("actors", text, RESTARTS_WINDOW_SECS)
+        self._selector.unregister(actor.inbox)
+        actor.process.kill()  # before it finds its connection closed, and tidies up
+        actor.inbox.close()
         stop_child(actor.process, actor.connection)
         shutil.rmtree(actor.scratch, ignore_errors=True)
         actor.restarts, actor.num_replies = actor.restarts + 1, 0
@@ -200,11 +182,10 @@ class ProcessPool:
             started = self._start_process(actor.name, actor.groups, actor.scratch, actor.restarts)
         except OSError as error:
             raise ChildError(f"{text}\nit can't be replaced: {error}") from None
-        actor.process, actor.connection = started
-        self._selector.register(actor.connection, selectors.EVENT_READ, actor)
+        actor.process, actor.connection, actor.inbox = started
+        self._selector.register(actor.inbox, selectors.EVENT_READ, actor)
         for group in actor.groups:
             self._dispatched_at.pop(group, None)
-        of_allowed = f"restart {number} of {self._max_restarts} in {window}"
         return f"{text.strip().splitlines()[-1]}: replaced, with new episodes ({of_allowed})"
 
     def wake(self) -> None:
@@ -215,9 +196,8 @@ class ProcessPool:
 
     def close(self) -> None:
         for actor in self._actors:
-            actor.connection.close()
-        for actor in self._actors:
-            stop_child(actor.process, actor.connection)
+            actor.inbox.close()
+        stop_children([(actor.process, actor.connection) for actor in self._actors], CLOSE_SECS)
         self._scratch.close()
         self._selector.close()
         os.close(self._wake_read)
