@@ -13,7 +13,7 @@ import orbax.checkpoint as ocp
 
 from oni_jax.host.npz import from_npz, to_npz
 from oni_jax.host.orbax_quiet import quieten
-from oni_jax.host.run_files import checkpoint_steps
+from oni_jax.host.run_files import SETTINGS, checkpoint_steps
 from oni_jax.ops.checksums import check_arrays, check_finite, named_leaves, opened, sealed
 from oni_jax.settings.fields import UserError
 from oni_jax.types import PyTree
@@ -57,7 +57,7 @@ class Checkpoints:
             raise UserError(f"{self._directory} can't be used ({error.strerror}); choose another --train_dir") from None
 
     def _open(self) -> ocp.CheckpointManager:
-        self._remove_unfinished()
+        _remove_unfinished(self._directory)
         return ocp.CheckpointManager(
             self._directory,
             options=ocp.CheckpointManagerOptions(
@@ -72,6 +72,24 @@ class Checkpoints:
             },
         )
 
+    def follow(self, directory: str) -> None:
+        """Uses another folder from now on, or this one again where it was removed. Raises OSError: it can't be made.
+
+        A save that goes on writes where the folder was, which then makes an unfinished checkpoint there.
+        """
+        if directory == self._directory and os.path.isdir(directory):
+            return
+        before, self._directory = self._directory, directory
+        with contextlib.suppress(Exception):  # of a save that goes on
+            self._manager.close()
+        if before != directory and not os.path.exists(os.path.join(os.path.dirname(before), SETTINGS)):
+            _remove_unfinished(before)
+            with contextlib.suppress(OSError):  # they hold something, or are not there
+                os.rmdir(before)
+                os.rmdir(os.path.dirname(before))
+        os.makedirs(directory, exist_ok=True)
+        self._manager = self._open()
+
     def save(self, step: int, saved: Saved) -> None:
         """Saves in the background; an existing step is left as it is.
 
@@ -79,7 +97,7 @@ class Checkpoints:
         """
         self.finish()
         self._problem = ""
-        self._remove_unfinished()  # of a failed save, to which orbax may go on writing for a while
+        _remove_unfinished(self._directory)  # of a failed save, to which orbax may go on writing for a while
         if step in self._manager.all_steps():
             return
         # On the host: of several processes, orbax would expect a shard from each.
@@ -156,7 +174,7 @@ class Checkpoints:
         """Waits for the pending save."""
         self.finish()
         self._manager.close()
-        self._remove_unfinished()
+        _remove_unfinished(self._directory)
 
     def finish(self) -> str:
         """Waits for the pending save, and logs a failure. Returns why the last save failed; empty: it did not."""
@@ -180,11 +198,12 @@ class Checkpoints:
         with contextlib.suppress(Exception):  # the storage is gone: the next save fails at the closed manager
             self._manager = self._open()
 
-    def _remove_unfinished(self) -> None:
-        with contextlib.suppress(OSError):  # the next save reports what is wrong with the folder
-            for name in os.listdir(self._directory):
-                if UNFINISHED in name:
-                    shutil.rmtree(os.path.join(self._directory, name), ignore_errors=True)
+
+def _remove_unfinished(directory: str) -> None:
+    with contextlib.suppress(OSError):  # the next save reports what is wrong with the folder
+        for name in os.listdir(directory):
+            if UNFINISHED in name:
+                shutil.rmtree(os.path.join(directory, name), ignore_errors=True)
 
 
 def _arrays(restored: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:

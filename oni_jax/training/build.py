@@ -94,7 +94,7 @@ def _train(config: Config, stop: StopRequest, peers: SingleProcess | Peers) -> N
     if peers.is_primary and not is_rewarded:
         print("warning: --extrinsic_reward_coeff 0 and no intrinsic reward: nothing is learnt", flush=True)
     with ExitStack() as stack:
-        folder = stack.enter_context(open_experiment(config)) if peers.is_primary else experiment_folder(config)
+        folder = stack.enter_context(open_experiment(config, stop)) if peers.is_primary else experiment_folder(config)
         peers.check_settings(config)  # also waits for the folder
         training = build_training(config, folder, stack, peers)
         if peers.is_primary:
