@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from oni_jax.host.lock_files import STALE_SECS, lock_file, lock_holder
 from oni_jax.host.run_files import LOCK
@@ -69,6 +69,25 @@ class HeldFolder:
         now = self.where()
         return f"{self.path} was {f'renamed to {now}' if now else 'removed'} while it was written"
 
+    @contextlib.contextmanager
+    def saving(self, save: Callable[[str], None]) -> Iterator[None]:
+        """Saves what would be lost with the folder: `save(folder)` writes it elsewhere.
+
+        Raises:
+            FolderGoneError: it was lost meanwhile.
+        """
+        try:
+            yield
+            self.check()
+        except (OSError, UserError, FolderGoneError) as error:
+            if not (problem := self.problem()):
+                raise
+            try:
+                save(folder := self.save_in())
+            except (OSError, UserError) as failure:
+                raise FolderGoneError(f"{problem}, and nothing could be saved ({failure})") from error
+            raise FolderGoneError(f"{problem}: {folder} holds what was there so far") from error
+
     def check(self, cause: Exception | None = None) -> None:
         """Raises FolderGoneError: it was lost."""
         if problem := self.problem():
@@ -76,7 +95,9 @@ class HeldFolder:
 
 
 @contextlib.contextmanager
-def held_folder(path: str, flag: str, stop: StopRequest | None = None, above: str = "") -> Iterator[HeldFolder]:
+def held_folder(
+    path: str, flag: str, stop: StopRequest | None = None, above: str = "", part: str = ""
+) -> Iterator[HeldFolder]:
     """Makes a folder, keeps other programs out, and watches it.
 
     Args:
@@ -84,6 +105,7 @@ def held_folder(path: str, flag: str, stop: StopRequest | None = None, above: st
         flag: that names it.
         stop: fails as soon as the folder is lost, with a line.
         above: flag that names the folder above it, if there is one.
+        part: of the folder's content, which this program writes; other parts may be written by other programs.
 
     Raises:
         UserError: it can't be written, or another program writes it.
@@ -93,9 +115,12 @@ def held_folder(path: str, flag: str, stop: StopRequest | None = None, above: st
     with contextlib.ExitStack() as stack:
         try:
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            stack.enter_context(held_name(path, flag))
+            stack.enter_context(held_name(path, flag, part))
+            stack.enter_context(_lock_beside(path, flag, part))
             os.makedirs(path, exist_ok=True)
-            lock = stack.enter_context(contextlib.closing(_FileLock(os.path.join(path, LOCK), path, flag)))
+            lock = None if part else _FileLock(os.path.join(path, LOCK), path, flag)
+            if lock:
+                stack.callback(lock.close)
             held = stack.enter_context(contextlib.closing(HeldFolder(path)))
         except OSError as error:
             raise UserError(f"--{above or flag}: {path} can't be written ({error.strerror}); choose another") from None
@@ -110,24 +135,24 @@ def held_folder(path: str, flag: str, stop: StopRequest | None = None, above: st
 
 @contextlib.contextmanager
 def held_name(path: str, flag: str, part: str = "") -> Iterator[None]:
-    """Keeps other programs from a path, whatever is there.
+    """Keeps other programs of this host, that see the same disks, from a path, whatever is there.
 
     Args:
-        path: absolute; the folder above it is there.
+        path: absolute.
         flag: that names it.
-        part: of what is there; others may be written by other programs.
+        part: of what is there; other parts may be written by other programs.
 
     Raises:
         UserError: another program has it.
     """
-    folder, name = os.path.split(path)
-    folder = os.path.realpath(folder)
-    suffix = f".{_digest(part)[:8]}.lock" if part else ".lock"
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_host_lock(f"{os.path.join(folder, name)}\n{part}", path, flag))
-        with contextlib.suppress(OSError):  # no file can be made there: the other locks remain
-            beside = _FileLock(os.path.join(folder, f".{name}{suffix}"), path, flag, is_passing=True)
-            stack.enter_context(contextlib.closing(beside))
+        try:
+            key = f"{os.readlink('/proc/self/ns/mnt')} {_real(path)}\n{part}"
+            lock = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+            lock.bind(f"\0oni_jax {_digest(key)}")  # a name that is no file's, and which goes with the process
+        except OSError as error:  # other systems than Linux have no such names
+            if error.errno == errno.EADDRINUSE:
+                raise _in_use(path, flag) from None
         yield
 
 
@@ -215,21 +240,18 @@ class _FileLock:
 
 
 @contextlib.contextmanager
-def _host_lock(key: str, path: str, flag: str) -> Iterator[None]:
-    """Locks a key on this host, among the processes that see the same disks. The kernel drops it with the process."""
+def _lock_beside(path: str, flag: str, part: str) -> Iterator[None]:
+    folder, name = os.path.split(_real(path))
+    suffix = f".{_digest(part)[:8]}.lock" if part else ".lock"
     with contextlib.ExitStack() as stack:
-        try:
-            disks = os.readlink("/proc/self/ns/mnt")
-            lock = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
-            lock.bind(f"\0oni_jax {_digest(f'{disks} {key}')}")  # a name that is no file's
-        except OSError as error:  # other than Linux has no such names
-            if error.errno == errno.EADDRINUSE:
-                raise _in_use(path, flag) from None
+        with contextlib.suppress(OSError):  # no file can be made there: the other locks remain
+            beside = _FileLock(os.path.join(folder, f".{name}{suffix}"), path, flag, is_passing=True)
+            stack.enter_context(contextlib.closing(beside))
         yield
 
 
 @contextlib.contextmanager
-def _watched(held: HeldFolder, lock: _FileLock, stop: StopRequest | None) -> Iterator[None]:
+def _watched(held: HeldFolder, lock: _FileLock | None, stop: StopRequest | None) -> Iterator[None]:
     ended = threading.Event()
     watch = threading.Thread(target=_watch, args=(held, lock, stop, ended), name="folder", daemon=True)
     watch.start()
@@ -240,13 +262,14 @@ def _watched(held: HeldFolder, lock: _FileLock, stop: StopRequest | None) -> Ite
         watch.join(1.0)
 
 
-def _watch(held: HeldFolder, lock: _FileLock, stop: StopRequest | None, ended: threading.Event) -> None:
+def _watch(held: HeldFolder, lock: _FileLock | None, stop: StopRequest | None, ended: threading.Event) -> None:
     """Looks at a folder until it is lost, of which it informs the program and its user."""
     problem = ""
     while not problem and not ended.wait(WATCH_SECS):
         if held.is_there():
             try:
-                lock.keep()
+                if lock:
+                    lock.keep()
             except UserError as error:
                 problem = str(error)
             except OSError:  # a full disk
@@ -270,6 +293,12 @@ def _names(path: str, file: int) -> bool:
         return os.path.samestat(found, os.fstat(file))
     except OSError:  # another host has removed it
         return False
+
+
+def _real(path: str) -> str:
+    """Returns a path without links above it."""
+    folder, name = os.path.split(path)
+    return os.path.join(os.path.realpath(folder), name)
 
 
 def _new_folder(path: str) -> str:
