@@ -49,6 +49,7 @@ class Checkpoints:
         quieten()
         self._directory = os.path.abspath(directory)
         self._problem = ""  # why the last save failed
+        self._last_step, self._left = -1, list[str]()  # saved last; directories that it had before
         self._keep, self._milestone_secs = keep, milestone_secs
         try:
             os.makedirs(self._directory, exist_ok=True)
@@ -79,16 +80,24 @@ class Checkpoints:
         """
         if directory == self._directory and os.path.isdir(directory):
             return
-        before, self._directory = self._directory, directory
-        with contextlib.suppress(Exception):  # of a save that goes on
-            self._manager.close()
-        if before != directory and not os.path.exists(os.path.join(os.path.dirname(before), SETTINGS)):
-            _remove_unfinished(before)
-            with contextlib.suppress(OSError):  # they hold something, or are not there
-                os.rmdir(before)
-                os.rmdir(os.path.dirname(before))
+        if directory != self._directory:
+            self._left.append(self._directory)
+        self._directory = directory
+        self._close_manager()
+        self._remove_remains()
         os.makedirs(directory, exist_ok=True)
         self._manager = self._open()
+
+    def _remove_remains(self) -> None:
+        """Removes what a save made again where a run's folder was, which has no settings then."""
+        for directory in self._left:
+            folder = os.path.dirname(directory)
+            if not os.path.exists(os.path.join(folder, SETTINGS)):
+                _remove_unfinished(directory)
+                shutil.rmtree(os.path.join(directory, str(self._last_step)), ignore_errors=True)
+                with contextlib.suppress(OSError):  # they hold something, or are not there
+                    os.rmdir(directory)
+                    os.rmdir(folder)
 
     def save(self, step: int, saved: Saved) -> None:
         """Saves in the background; an existing step is left as it is.
@@ -109,6 +118,7 @@ class Checkpoints:
         parts: dict[str, Any] = {name: ocp.args.StandardSave(tree) for name, tree in arrays.items()}
         progress = {**saved.progress, PARTS: sorted(parts)}
         parts["progress"] = ocp.args.JsonSave(sealed(progress, arrays))
+        self._last_step = step
         try:
             self._manager.save(step, args=ocp.args.Composite(**parts))
         except Exception as error:  # orbax and tensorstore raise many types
@@ -175,6 +185,7 @@ class Checkpoints:
         self.finish()
         self._manager.close()
         _remove_unfinished(self._directory)
+        self._remove_remains()
 
     def finish(self) -> str:
         """Waits for the pending save, and logs a failure. Returns why the last save failed; empty: it did not."""
@@ -191,12 +202,15 @@ class Checkpoints:
         """
         self._problem = _reason(error)
         print(f"warning: a checkpoint in {self._directory} can't be written ({self._problem})", flush=True)
+        self._close_manager()
+        with contextlib.suppress(Exception):  # the storage is gone: the next save fails at the closed manager
+            self._manager = self._open()
+
+    def _close_manager(self) -> None:
         for _ in range(MAX_FAILURES):
             with contextlib.suppress(Exception):
                 self._manager.close()
                 break
-        with contextlib.suppress(Exception):  # the storage is gone: the next save fails at the closed manager
-            self._manager = self._open()
 
 
 def _remove_unfinished(directory: str) -> None:

@@ -284,8 +284,8 @@ class Training:
         acting = self._world.save() if at_rest else {}
         acting = {**acting, **self.learner.running_returns.save()} if acting else {}
         saved = Saved(self.learner.state, self.learner.reward.save(), dataclasses.asdict(progress), acting)
-        self._checkpoints.save(self.progress.env_steps, saved)
         self.learner.message_counts.save(self._folder)
+        self._checkpoints.save(self.progress.env_steps, saved)
 
     def _follow_folder(self, checkpoints: Checkpoints) -> None:
         """Follows a folder that was renamed, or makes one in place of a removed one: checkpoints have settings beside.
