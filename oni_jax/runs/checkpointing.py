@@ -49,7 +49,8 @@ class Checkpoints:
         quieten()
         self._directory = os.path.abspath(directory)
         self._problem = ""  # why the last save failed
-        self._last_step, self._left = -1, list[str]()  # saved last; directories that it had before
+        self._last_step = -1  # that was saved
+        self._left: list[tuple[str, int]] = []  # directories of before, and the last step saved there
         self._keep, self._milestone_secs = keep, milestone_secs
         try:
             os.makedirs(self._directory, exist_ok=True)
@@ -81,7 +82,7 @@ class Checkpoints:
         if directory == self._directory and os.path.isdir(directory):
             return
         if directory != self._directory:
-            self._left.append(self._directory)
+            self._left.append((self._directory, self._last_step))
         self._directory = directory
         self._close_manager()
         self._remove_remains()
@@ -90,11 +91,11 @@ class Checkpoints:
 
     def _remove_remains(self) -> None:
         """Removes what a save made again where a run's folder was, which has no settings then."""
-        for directory in self._left:
+        for directory, step in self._left:
             folder = os.path.dirname(directory)
             if not os.path.exists(os.path.join(folder, SETTINGS)):
                 _remove_unfinished(directory)
-                shutil.rmtree(os.path.join(directory, str(self._last_step)), ignore_errors=True)
+                shutil.rmtree(os.path.join(directory, str(step)), ignore_errors=True)
                 with contextlib.suppress(OSError):  # they hold something, or are not there
                     os.rmdir(directory)
                     os.rmdir(folder)

@@ -125,7 +125,7 @@ def test_labels_of_a_lost_data_set_are_saved(tmp_path, loss):
     assert (saved != UNKNOWN).sum() > 5 and not data.exists()
 
 
-@losses
+@pytest.mark.parametrize("loss", ["removed", pytest.param("renamed", marks=pytest.mark.slow)])
 def test_run_saves_where_it_can_and_says_so(tmp_path, loss):
     lose, words, ending = LOSSES[loss]
     folder, kept = tmp_path / "run", tmp_path / f"run{ending}"
