@@ -95,15 +95,6 @@ def test_saved_folder_takes_the_name_of_no_other(tmp_path):
     assert held.save_in() == held.save_in() == str(tmp_path / "run.saved~~")
 
 
-def test_folder_that_comes_back_at_once_was_not_lost(tmp_path):
-    stop = StopRequest()
-    with held_folder(str(tmp_path / "run"), "experiment", stop):
-        rename(tmp_path / "run")
-        (tmp_path / "run2").rename(tmp_path / "run")
-        time.sleep(0.6)  # two looks
-        assert not stop
-
-
 @losses
 def test_labels_of_a_lost_data_set_are_saved(tmp_path, loss):
     lose, words, ending = LOSSES[loss]
