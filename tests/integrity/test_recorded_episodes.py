@@ -21,7 +21,8 @@ def path(tmp_path):
 
 def replace(path: str, **changed: np.ndarray) -> None:
     arrays: dict[str, Any] = dict(np.load(path))
-    np.savez_compressed(path, **{**arrays, **{name.replace("__", "/"): x for name, x in changed.items()}})
+    arrays |= {name.replace("__", "/"): x for name, x in changed.items()}
+    np.savez_compressed(path, **arrays)
 
 
 def refusal(path: str) -> str:
