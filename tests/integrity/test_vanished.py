@@ -12,7 +12,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from oni_jax.annotation.judge import JudgeOptions
+from oni_jax.annotation.judge import EmbeddedJudge, JudgeOptions
+from oni_jax.envs import babyai
 from oni_jax.host.held_folders import HeldFolder, held_folder
 from oni_jax.host.run_files import saved_steps
 from oni_jax.host.runtime import FolderGoneError, StopRequest
@@ -174,7 +175,7 @@ def test_settings_and_checkpoints_that_are_removed_are_written_again(tmp_path):
 def test_conversation_keeps_its_answers_and_goes_on_elsewhere(tmp_path, loss):
     lose, words, ending = LOSSES[loss]
     folder, kept = tmp_path / "goals", pathlib.Path(f"{tmp_path / 'goals'}{ending}")
-    server = start_judge(JudgeOptions(latency_secs=0.1))
+    server = EmbeddedJudge(babyai.ENVIRONMENT.language, JudgeOptions(latency_secs=0.1))
     flags = [*GOALS, f"--llm_server_addr={server.address}"]
     try:
         program = Launched("launch.write_goals", *flags, f"--reward_dir={folder}")
