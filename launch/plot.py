@@ -11,10 +11,9 @@ from collections.abc import Sequence
 
 from launch.next_commands import command, show
 from launch.program import brief_program
-from oni_jax.host.printing import printable
 from oni_jax.metrics.names import METRICS
 from oni_jax.settings.config import check_values
-from oni_jax.settings.fields import UserError, setting
+from oni_jax.settings.fields import UserError, printable, setting
 from oni_jax.show.report.config import ReportConfig
 
 

@@ -20,6 +20,7 @@ from launch.sweeps import children
 from launch.sweeps.grid import GridRun, plan
 from launch.sweeps.state import is_finished
 from oni_jax.host.files import keep_printing
+from oni_jax.host.held_folders import held_folder
 from oni_jax.host.run_files import last_row
 from oni_jax.host.runtime import StopRequest, memory_bytes, num_cores
 from oni_jax.runs.plan import Plan
@@ -84,12 +85,13 @@ def _run(training: Sequence[str], left_out: Collection[str], program: SweepConfi
         before = ["launch.submit", *options, "--"] if program.submit else ["launch.train"]
         print("\n".join(shlex.join(["python", "-m", *before, *run.words]) for run in left))
         return 0
-    if program.submit:
-        failed = any(_submitted(run, options, variables) for run in left)
-    else:
-        jobs = program.jobs or default_jobs([run.config for run in runs])
-        failed = children.train_all(runs, jobs, stop, variables)
-    lines = results.write(runs, _folder(program))
+    with held_folder(_folder(program), "experiment", stop, above="train_dir"):
+        if program.submit:
+            failed = any(_submitted(run, options, variables) for run in left)
+        else:
+            jobs = program.jobs or default_jobs([run.config for run in runs])
+            failed = children.train_all(runs, jobs, stop, variables)
+        lines = results.write(runs, _folder(program))
     print("\n".join(lines), flush=True)
     unfinished = [] if program.submit or all(map(is_finished, runs)) else [_itself(program, training)]
     _show_next(runs, _folder(program), unfinished)

@@ -47,12 +47,12 @@ def train_all(runs: Sequence[GridRun], num_jobs: int, stop: StopRequest, variabl
     running: list[Child] = []
     status_due, asked, num_failed = Every(STATUS_SECS), False, 0
     try:
-        while running or (waiting and not stop):
-            if stop and not asked:
+        while running or (waiting and not stop.reason):
+            if stop.reason and not asked:
                 asked = True
                 progress.say(running, f"{stop.reason}: {len(running)} runs save and end")
                 _interrupt(running)
-            while waiting and len(running) < num_jobs and not stop:
+            while waiting and len(running) < num_jobs and not stop.reason:
                 run = waiting.popleft()
                 try:
                     running.append(_start(run, variables))
@@ -78,7 +78,8 @@ def _start(run: GridRun, variables: Mapping[str, str]) -> Child:
     left = max(1.0, run.config.run.train_for_seconds - secs_before)
     words = [*run.words, *([f"--train_for_seconds={left}"] if secs_before else [])]
     row_before = last_row(run.folder)
-    os.makedirs(run.folder, exist_ok=True)
+    if not os.path.isdir(run.folder):
+        os.mkdir(run.folder)  # not the sweep's folder too, which may have been removed
     with open(_log(run), "ab") as log:
         process = subprocess.Popen(
             [sys.executable, *CHILD, *words],

@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import socket
+import stat
 import sys
 import tempfile
 import weakref
@@ -31,6 +32,18 @@ def write_atomically(path: str | os.PathLike, data: bytes | memoryview) -> None:
         with contextlib.suppress(OSError):
             os.remove(partial)
         raise
+
+
+def open_regular(path: str | os.PathLike) -> io.BufferedReader:
+    """Opens a file that somebody else may have put there. Raises OSError: also for a link, or what is no regular file.
+
+    A pipe is not waited for.
+    """
+    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise OSError(errno.EINVAL, "no regular file", os.fspath(path))
+    return open(file, "rb")
 
 
 def append_atomically(file: io.FileIO, data: bytes) -> None:

@@ -1,9 +1,59 @@
 """NumPy's archives of arrays, and lists of texts, each as one array of bytes."""
 
+import contextlib
 import io
-from collections.abc import Iterable, Mapping
+import math
+import os
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
+
+from oni_jax.host.files import open_regular
+
+_READ_HEADER = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+
+
+class Header(NamedTuple):
+    """Shape and type of an array in a file."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    @property
+    def num_bytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+@contextlib.contextmanager
+def open_npz(path: str | os.PathLike) -> Iterator[tuple[Mapping[str, np.ndarray], Mapping[str, Header]]]:
+    """Opens an untrusted file of arrays, which are unpacked one by one, as they are asked for.
+
+    Yields:
+        The arrays, and their headers, which say how large they will be.
+
+    Raises:
+        OSError, ValueError, zipfile.BadZipFile: it is damaged, or no such file.
+    """
+    with open_regular(path) as raw, np.load(raw, allow_pickle=False) as file:
+        archive = getattr(file, "zip", None)
+        if archive is None:
+            raise ValueError("it holds a single array")
+        entries = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
+        yield file, {name: _header(archive, entry) for name, entry in entries.items()}
+
+
+def _header(file: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Header:
+    with file.open(entry) as stream:
+        version = np.lib.format.read_magic(stream)
+        if version not in _READ_HEADER:
+            raise ValueError(f"{entry.filename} is of an unknown version")
+        shape, _, dtype = _READ_HEADER[version](stream)
+        header = Header(shape, dtype)
+        if dtype.hasobject or header.num_bytes != entry.file_size - stream.tell():
+            raise ValueError(f"{entry.filename} is not as large as it says")
+    return header
 
 
 def to_npz(arrays: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -5,16 +5,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-
-def printable(text: bytes | str, keep: str = "") -> str:
-    """Escapes control characters, also those for the direction of writing, in untrusted text, except for `keep`.
-
-    Bytes are read as latin-1.
-    """
-    text = text.decode("latin-1") if isinstance(text, bytes) else text
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
+from oni_jax.settings.fields import printable
 
 
 class Escaping:

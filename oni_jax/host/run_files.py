@@ -1,10 +1,12 @@
 """Files of a run that say how far it has come. Without JAX, which takes seconds to import."""
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from typing import Any
 
+from oni_jax.host.files import open_regular
 from oni_jax.settings.run import RunConfig
 
 SETTINGS, SUMMARY, METRICS, CHECKPOINTS = "config.json", "summary.json", "metrics.jsonl", "checkpoints"
@@ -29,7 +31,7 @@ def saved_steps(folder: str) -> list[int]:
 def summary(folder: str) -> Mapping[str, Any]:
     """Reads summary.json; {} when there is none, or it is damaged."""
     try:
-        with open(os.path.join(folder, SUMMARY), "rb") as file:
+        with open_regular(os.path.join(folder, SUMMARY)) as file:
             return _object(file.read())
     except OSError:
         return {}
@@ -46,7 +48,7 @@ def trained_at(folder: str) -> int:
 def last_row(folder: str) -> Mapping[str, Any]:
     """Reads the newest row of metrics; {} before there is one."""
     try:
-        with open(os.path.join(folder, METRICS), "rb") as file:
+        with open_regular(os.path.join(folder, METRICS)) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _ROW_BYTES))
             lines = file.read().split(b"\n")[:-1]  # an unfinished last one is being written
     except OSError:
@@ -58,8 +60,8 @@ def saved_secs(folder: str) -> float:
     """Returns the seconds of training that the newest checkpoint of a run holds; 0: there is none."""
     newest = str(max(saved_steps(folder), default=0))
     try:
-        with open(os.path.join(folder, CHECKPOINTS, newest, "progress", "metadata"), "rb") as file:
-            return float(_object(file.read()).get("train_secs", 0.0))
+        with open_regular(os.path.join(folder, CHECKPOINTS, newest, "progress", "metadata")) as file:
+            return float(_number(_object(file.read()), "train_secs"))
     except OSError:
         return 0.0
 
@@ -72,13 +74,19 @@ def fraction_done(limits: RunConfig, env_steps: float, secs: float) -> float:
 def ended_at(folder: str) -> tuple[int, float]:
     """Returns the environment steps and seconds of a run that has ended, as far as its newest checkpoint holds them."""
     found, saved = summary(folder), max(saved_steps(folder), default=0)
-    steps, secs = found.get("env_steps", 0), found.get("train_secs", 0.0)
+    steps, secs = int(_number(found, "env_steps")), float(_number(found, "train_secs"))
     return (steps, secs) if steps <= saved else (saved, min(secs, saved_secs(folder)))
 
 
 def steps_are_done(limits: RunConfig, folder: str) -> bool:
     """Returns whether the run in a folder has reached its limit of steps, and ended."""
     return ended_at(folder)[0] >= limits.train_for_env_steps
+
+
+def _number(found: Mapping[str, Any], name: str) -> float:
+    """Returns a number that counts something; 0 in place of anything else that a damaged file holds."""
+    value = found.get(name, 0)
+    return value if isinstance(value, int | float) and 0 <= value < math.inf and value is not True else 0
 
 
 def _object(text: bytes) -> Mapping[str, Any]:

@@ -41,6 +41,10 @@ class UnsavedError(RuntimeError):
     """The last save of a run failed; the text says what is lost."""
 
 
+class FolderGoneError(UnsavedError):
+    """The folder that a program wrote was renamed or removed meanwhile."""
+
+
 def ending(error: BaseException) -> tuple[int, str]:
     """Returns exit code and last line of a program that an error ends; an empty line for an unexpected error."""
     if isinstance(error, UserError):
@@ -233,10 +237,14 @@ class StopRequest:
 
     A second SIGINT raises KeyboardInterrupt, and kills the process after a grace period of LEAVE_SECS, even while it
     compiles or waits for a save. With `usr1_saves`, SIGUSR1 sets `save_due` instead, which its reader resets.
+
+    A program that can't go on is asked to stop, too: where it asks, the error is raised. One that saves in order reads
+    `reason` instead.
     """
 
     def __init__(self) -> None:
-        self.reason = ""  # the signal's name
+        self.reason = ""  # the signal's name, or words
+        self._error: Exception | None = None
         self.interrupted_twice = False
         self._num_interrupts = 0
         self.usr1_saves = False
@@ -244,7 +252,13 @@ class StopRequest:
         self._terminal: list | None = None  # settings of the one that is standard input, before the program's own
 
     def __bool__(self) -> bool:
+        if self._error is not None:
+            raise self._error
         return bool(self.reason)
+
+    def fail(self, error: Exception, reason: str) -> None:
+        """Has the program end by an error, of which `reason` is the short form. Any thread calls it."""
+        self._error, self.reason = error, self.reason or reason
 
     @contextmanager
     def installed(self, until_exit: bool = False) -> Iterator["StopRequest"]:

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from oni_jax.host.files import append_atomically
-from oni_jax.host.printing import printable
 from oni_jax.metrics.rows import Histogram, Row, histograms, numbers
+from oni_jax.settings.fields import printable
 from oni_jax.types import NO_MESSAGE, Answer
 
 COMPARED = ("mean_return", "mean_length", "env_steps_per_sec_overall")

@@ -9,7 +9,8 @@ import contextlib
 import dataclasses
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from oni_jax.annotation.prompts import load_prompt
 from oni_jax.answers.answerer import answered_by, open_questions
 from oni_jax.envs.registry import env_spec
 from oni_jax.host.files import other_settings, write_atomically
+from oni_jax.host.held_folders import HeldFolder, held_folder
 from oni_jax.host.runtime import StopRequest
 from oni_jax.offline.bk_config import AnnotateSegments, CompareConfig
 from oni_jax.offline.pair_annotation import AnnotationLog, label_pairs
@@ -48,19 +50,36 @@ def annotate_segments(config: AnnotateSegments, stop: StopRequest) -> int:
         "prompt": prompt.digest,
         "llm_model": answered_by(config.annotation, language, "segments"),
     }
-    segments = _open_folder(config, settings, stop)
-    if segments is None:
-        return 130
+    with held_folder(own.reward_dir, "reward_dir", stop) as folder:
+        segments = _open_folder(config, settings, stop)
+        return 130 if segments is None else _label(config, segments, settings, folder, stop)
+
+
+def _label(
+    config: AnnotateSegments,
+    segments: Sequence[Segment],
+    settings: Mapping[str, Any],
+    folder: HeldFolder,
+    stop: StopRequest,
+) -> int:
+    """Labels the pairs. Returns the exit code."""
+    own, language = config.compare, Plan(Config(config.env)).language
     actions = language.actions if language else ()
 
     def describe(rows: np.ndarray) -> Iterable[Item]:
-        pairs = (segments[2 * row : 2 * row + 2] for row in rows)  # type: ignore
+        pairs = (segments[2 * row : 2 * row + 2] for row in rows)
         return [tuple(caption_of(segment, actions) for segment in pair) for pair in pairs]
 
     with (
         contextlib.ExitStack() as stack,
         PreferenceFile(own.reward_dir, LABELS, own.num_pairs, range(own.num_pairs)) as file,
     ):
+
+        def save(elsewhere: str) -> None:
+            _write_pairs(elsewhere, segments, settings)
+            file.save_in(elsewhere)
+
+        stack.enter_context(folder.saving(save))
         progress = AnnotationLog(file, own.num_pairs)
         (question,) = open_questions([(config.annotation, "segments")], language, stack)
         asyncio.run(label_pairs(question, describe, file, FLUSHING_FREQ, progress, stop))
@@ -82,6 +101,11 @@ def draw_pairs(config: CompareConfig, episodes: Sequence[Segment]) -> list[Segme
     return [sampler.draw() for _ in range(2 * config.num_pairs)]
 
 
+def _write_pairs(folder: str, segments: Sequence[Segment], settings: Mapping[str, Any]) -> None:
+    write_episodes(os.path.join(folder, SEGMENTS), segments)
+    write_atomically(os.path.join(folder, SETTINGS), json.dumps(settings, indent=1).encode())
+
+
 def _open_folder(config: AnnotateSegments, settings: dict, stop: StopRequest) -> list[Segment] | None:
     """Makes the folder, or checks that its labels have these settings. Returns the segments; None: a stop request."""
     own, folder = config.compare, config.compare.reward_dir
@@ -100,9 +124,7 @@ def _open_folder(config: AnnotateSegments, settings: dict, stop: StopRequest) ->
             episodes = random_episodes(config.env, NUM_EPISODES, own.seed, stop)
         if stop:
             return None
-        os.makedirs(folder, exist_ok=True)
-        write_episodes(os.path.join(folder, SEGMENTS), draw_pairs(own, episodes))
-        write_atomically(path, json.dumps(settings, indent=1).encode())
+        _write_pairs(folder, draw_pairs(own, episodes), settings)
     except (OSError, ValueError) as error:
         raise UserError(f"--reward_dir {folder}: can't be read or written ({error})") from None
     return read_episodes(os.path.join(folder, SEGMENTS))

@@ -25,6 +25,7 @@ from oni_jax.annotation.service import Question
 from oni_jax.answers.answerer import answered_by, open_questions
 from oni_jax.envs.registry import env_spec
 from oni_jax.host.files import other_settings, write_atomically
+from oni_jax.host.held_folders import held_folder
 from oni_jax.host.runtime import StopRequest
 from oni_jax.offline.bk_config import WriteGoals, WritePotential
 from oni_jax.offline.play import random_episodes
@@ -76,15 +77,18 @@ def converse(config: WritePotential | WriteGoals, kind: str, result: str, make: 
     language = Plan(Config(config.env)).language
     prompt = load_prompt(config.annotation, language, kind)
     settings = _settings(config, prompt, answered_by(config.annotation, language, kind))
-    answers = _open_folder(own.reward_dir, settings, result)
-    episodes = (
-        read_episodes(own.segments) if own.segments else random_episodes(config.env, NUM_EPISODES, own.seed, stop)
-    )
-    if stop:
-        return False
-    sampler = SegmentSampler(episodes, own.segment_length, own.seed)
-    _keep_settings(own.reward_dir, settings | {"segments_content": _digest(episodes)}, has_answers=bool(answers))
     with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(held_folder(own.reward_dir, "reward_dir", stop))
+        answers = _open_folder(own.reward_dir, settings, result)
+        episodes = (
+            read_episodes(own.segments) if own.segments else random_episodes(config.env, NUM_EPISODES, own.seed, stop)
+        )
+        if stop:
+            return False
+        sampler = SegmentSampler(episodes, own.segment_length, own.seed)
+        settings |= {"segments_content": _digest(episodes)}
+        _keep_settings(own.reward_dir, settings, has_answers=bool(answers))
+        stack.enter_context(folder.saving(lambda elsewhere: _write_all(elsewhere, settings, answers)))
         (question,) = open_questions([(config.annotation, kind)], language, stack)
         conversation = make(prompt, sampler, language.actions if language else ())
         try:
@@ -161,6 +165,17 @@ def _keep_settings(folder: str, settings: Mapping[str, Any], has_answers: bool) 
         raise UserError(f"--reward_dir {folder}: can't be read or written ({error})") from None
 
 
+def _write_answers(folder: str, answers: Sequence[str]) -> None:
+    text = "".join(json.dumps(own) + "\n" for own in answers)
+    write_atomically(os.path.join(folder, ANSWERS), text.encode())
+
+
+def _write_all(folder: str, settings: Mapping[str, Any], answers: Sequence[str]) -> None:
+    """Writes a conversation to another folder, where it can go on. Raises OSError, UserError."""
+    _keep_settings(folder, settings, has_answers=False)
+    _write_answers(folder, answers)
+
+
 def _hold(
     conversation: Conversation,
     folder: str,
@@ -169,7 +184,7 @@ def _hold(
     stop: StopRequest,
 ) -> None:
     """Gives a conversation the answers that are there, and then the server's, which are written down."""
-    path, known = os.path.join(folder, ANSWERS), iter(list(answers))
+    known = iter(list(answers))
 
     async def run() -> None:
         async with make_client(question.config, question.prompt) as client:
@@ -187,7 +202,7 @@ def _hold(
                     assert asker
                     text = await _ask(asker, turns, question.config, stop)
                 answers.append(text)
-                write_atomically(path, "".join(json.dumps(own) + "\n" for own in answers).encode())
+                _write_answers(folder, answers)
                 return text
 
             await conversation.hold(ask)

@@ -12,6 +12,7 @@ import numpy as np
 import optax
 
 from oni_jax.envs.registry import env_spec
+from oni_jax.host.held_folders import HeldFolder, held_folder
 from oni_jax.host.run_files import TRAINED
 from oni_jax.host.runtime import StopRequest
 from oni_jax.networks.preference_transformer import PreferenceTransformer
@@ -54,8 +55,13 @@ def train_potential(config: TrainPotential, stop: StopRequest) -> int:
     Raises:
         UserError: unusable pairs, no preference among them, or a model that would be overwritten.
     """
-    own = config.fit
-    spec = env_spec(config.env)
+    env_spec(config.env)
+    with held_folder(config.fit.reward_dir, "reward_dir", stop) as folder:
+        return _train(config, folder, stop)
+
+
+def _train(config: TrainPotential, folder: HeldFolder, stop: StopRequest) -> int:
+    own, spec = config.fit, env_spec(config.env)
     if holds_trained(own.reward_dir):
         raise UserError(
             f"--reward_dir {own.reward_dir}: holds a trained network already; remove "
@@ -100,6 +106,7 @@ def train_potential(config: TrainPotential, stop: StopRequest) -> int:
         if not accuracy <= best:
             best = accuracy if accuracy == accuracy else best
             notes = {"epochs": epoch, "test_accuracy": accuracy if accuracy == accuracy else None}
+            folder.check()
             save_preference_model(own.reward_dir, epoch, PreferenceModel(settings, state.params), notes)
     if stop:
         print(f"{stop.reason}: {num_trained} epochs were trained", flush=True)

@@ -11,6 +11,7 @@ from oni_jax.answers.answerer import find_answerer
 from oni_jax.answers.form import NO_GOAL
 from oni_jax.envs.goals import MODEL
 from oni_jax.envs.registry import env_spec
+from oni_jax.host.held_folders import HeldFolder, held_folder
 from oni_jax.host.plugins import load_plugins
 from oni_jax.offline.goal_config import TrainGoals
 from oni_jax.rewards.ellm.goal_rewards import save_goal_model
@@ -39,6 +40,11 @@ class Learnt(NamedTuple):
 def train_goals(config: TrainGoals) -> Learnt:
     """Trains a model, and saves it. Raises UserError: no such answers, or captions without features."""
     load_plugins(config.plugin)
+    with held_folder(config.out, "out") as folder:
+        return _train(config, folder)
+
+
+def _train(config: TrainGoals, folder: HeldFolder) -> Learnt:
     if holds_trained(config.out):
         raise UserError(f"--out {config.out}: holds a model already; name another folder, or remove it")
     run = run_of(config)
@@ -48,6 +54,7 @@ def train_goals(config: TrainGoals) -> Learnt:
     order = np.random.default_rng(config.seed).permutation(len(answers))  # the newest that are held out check it
     rewards, state = learn(run, dict(answers[i] for i in order))
     params, metrics = jax.device_get(rewards.acting(state)), rewards.metrics(state)
+    folder.check()
     save_goal_model(config.out, params, env_spec(run.env).goals, file.header.made_by)
     number = int(metrics["captions_answered"])
     return Learnt(number, float(metrics["goals_agreement"]), float(metrics["goals_calibration_error"]))

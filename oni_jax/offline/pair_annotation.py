@@ -16,6 +16,7 @@ from oni_jax.annotation.queries.choices import decode_label
 from oni_jax.annotation.service import Question
 from oni_jax.answers.answerer import answered_by, open_questions
 from oni_jax.envs.nethack import ENVIRONMENT
+from oni_jax.host.held_folders import held_folder
 from oni_jax.host.runtime import Every, StopRequest
 from oni_jax.offline.annotators import RULES, file_name, wanted_keys
 from oni_jax.offline.dataset import PairDataset
@@ -47,12 +48,15 @@ def annotate_pairs(config: AnnotatePairs, stop: StopRequest) -> int:
         by = answered_by(annotation, ENVIRONMENT.language, "ranking") if preference.annotator == "llm" else ""
         named = dataclasses.replace(annotation, llm_model=by)
         name = preference.custom_annotator_string or file_name(preference, named)
+        chunk = f"{name}, {preference.chunk_number} of {preference.n_annotation_chunks}"
         file = stack.enter_context(PreferenceFile(preference.directory, name, dataset.num_pairs, rows))
+        folder = stack.enter_context(held_folder(preference.directory, "directory", stop, part=chunk))
         made_by: dict[str, Any] = {"annotator": preference.annotator}
         if preference.annotator == "llm":
             made_by |= {"llm_model": by, "prompt": prompt.digest}
             made_by |= {"use_messages": preference.use_messages, "use_blstats": preference.use_blstats}
         file.check_made_by(made_by, preference.ignore_existing)
+        stack.enter_context(folder.saving(file.save_in))
         if preference.ignore_existing:
             file.clear()
         progress = AnnotationLog(file, len(rows))

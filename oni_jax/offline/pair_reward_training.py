@@ -11,6 +11,7 @@ import numpy as np
 import optax
 
 from oni_jax import parallel
+from oni_jax.host.held_folders import HeldFolder, held_folder
 from oni_jax.host.runtime import Every, StopRequest
 from oni_jax.networks.glyphs import RankingNetwork, make_ranking_network
 from oni_jax.offline.annotators import better
@@ -42,6 +43,13 @@ def train_reward(config: TrainReward, stop: StopRequest) -> int:
     Raises:
         UserError: bad data set, no labelled pairs, or a model that would be overwritten.
     """
+    training = config.training
+    path = os.path.join(training.train_dir, training.experiment)
+    with held_folder(path, "experiment", stop, above="train_dir") as folder:
+        return _train(config, folder, stop)
+
+
+def _train(config: TrainReward, held: HeldFolder, stop: StopRequest) -> int:
     training = config.training
     folder = os.path.join(training.train_dir, training.experiment)
     if holds_trained(folder):
@@ -75,6 +83,7 @@ def train_reward(config: TrainReward, stop: StopRequest) -> int:
         finite = {name: value for name, value in accuracies.items() if np.isfinite(value)}
         notes = {"annotator": training.annotator, "epochs": epoch, "validation_accuracy": finite}
         notes["base_rate"] = {name: rates[name] for name in finite}
+        held.check()
         try:
             save_reward_model(folder, epoch, model, notes)
         except UserError as error:

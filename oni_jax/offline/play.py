@@ -16,6 +16,7 @@ from oni_jax.evaluation.config import RANDOM
 from oni_jax.evaluation.players import Player, chosen_players, evaluated_task
 from oni_jax.evaluation.playing import Agent, Envs, Step
 from oni_jax.host.files import ScratchFolder
+from oni_jax.host.held_folders import held_name
 from oni_jax.host.runtime import StopRequest
 from oni_jax.offline.segment_config import CollectSegments, SegmentsConfig, as_evaluation
 from oni_jax.offline.segment_episodes import Segment, write_episodes
@@ -57,7 +58,8 @@ def collect_segments(config: CollectSegments, stop: StopRequest) -> int:
     players = chosen_players(evaluation, task, None if own.policy == RANDOM else own.experiment, own.checkpoint)
     try:
         os.makedirs(os.path.dirname(directory), exist_ok=True)
-        with closing(ScratchFolder(os.path.dirname(directory))) as partial:
+        parent = os.path.dirname(directory)
+        with held_name(directory, "directory"), closing(ScratchFolder(parent)) as partial:
             for i, player in enumerate(players):
                 episodes = list(play(player, own, i, stop))
                 if stop:

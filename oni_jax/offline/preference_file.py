@@ -7,6 +7,7 @@ labelled yet. Byte-range locks on that file keep a row to one process at a time.
 
 import contextlib
 import fcntl
+import io
 import json
 import mmap
 import os
@@ -32,6 +33,7 @@ class PreferenceFile:
         folder = os.path.join(directory, "preference")
         self.path = os.path.join(folder, f"{annotator}.npy")
         self._rows = rows
+        self._made_by: Mapping[str, object] = {}
         try:
             os.makedirs(folder, exist_ok=True)
             if not os.path.exists(self.path):
@@ -90,6 +92,7 @@ class PreferenceFile:
         Raises:
             UserError: labels are by something else, or another process is making some by it.
         """
+        self._made_by = settings
         path, note = f"{self.path.removesuffix('.npy')}.json", json.dumps(settings, indent=1).encode()
         is_made = (self._labels != UNKNOWN) | (self._unreadable != 0)
         if replaces:
@@ -132,6 +135,21 @@ class PreferenceFile:
         """Writes labels [n] of rows [n]. They survive a killed process, and after `flush` a power cut."""
         self._labels[rows] = labels
         self._unreadable[rows] = np.asarray(labels) == UNKNOWN
+
+    def save_in(self, directory: str) -> None:
+        """Writes all labels to another directory, unless it has this file, as one that was renamed. Raises OSError."""
+        folder = os.path.join(directory, "preference")
+        path = os.path.join(folder, os.path.basename(self.path))
+        if os.path.exists(path):
+            return
+        os.makedirs(folder, exist_ok=True)
+        content = io.BytesIO()
+        np.save(content, np.asarray(self._labels))
+        write_atomically(path, content.getbuffer())
+        stem = path.removesuffix(".npy")
+        write_atomically(f"{stem}.unreadable", self._unreadable.tobytes())
+        if self._made_by:
+            write_atomically(f"{stem}.json", json.dumps(self._made_by, indent=1).encode())
 
     def flush(self) -> None:
         """Flushes the labels to the disk."""

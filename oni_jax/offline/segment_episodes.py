@@ -16,10 +16,14 @@ from typing import NamedTuple
 import numpy as np
 
 from oni_jax.host.files import write_atomically
-from oni_jax.host.npz import join_texts, split_texts
+from oni_jax.host.npz import Header, join_texts, open_npz, split_texts
+from oni_jax.host.runtime import memory_bytes
 from oni_jax.settings.fields import UserError
 
 OBSERVATIONS = "observations/"
+MAX_STATE_BYTES = 1 << 20  # of an observation, or of the captions
+# Kinds of NumPy's types that arrays have.
+KINDS = {"actions": "iu", "rewards": "iuf", "terminated": "b", "starts": "iu", "caption_index": "iu", "captions": "iu"}
 
 
 class Segment(NamedTuple):
@@ -91,16 +95,14 @@ def _read_file(path: str) -> list[Segment]:
 
         return read_published_episodes(path)
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open_npz(path) as (file, headers):
+            _check_sizes(file["lengths"], headers)
             arrays = dict(file)
+        _check_values(arrays)
         captions = np.array(split_texts(arrays["captions"]), object)[arrays["caption_index"]].tolist()
         ends = np.cumsum(arrays["lengths"]).tolist()
         named = {key.removeprefix(OBSERVATIONS): x for key, x in arrays.items() if key.startswith(OBSERVATIONS)}
-        num_states, starts = len(captions), arrays.get("starts", np.zeros(len(ends), np.int32))
-        if num_states != ends[-1] + len(ends) or any(len(x) != num_states for x in named.values()):
-            raise ValueError("its arrays don't fit each other")
-        if len(arrays["actions"]) != ends[-1] or len(arrays["rewards"]) != ends[-1]:
-            raise ValueError("its arrays don't fit each other")
+        starts = arrays.get("starts", np.zeros(len(ends), np.int32))
         return [
             Segment(
                 {name: x[start + i : end + i + 1] for name, x in named.items()},
@@ -119,10 +121,46 @@ def _read_file(path: str) -> list[Segment]:
         LookupError,
         TypeError,
         RuntimeError,
+        MemoryError,
         zipfile.BadZipFile,
         zlib.error,
     ) as error:
         raise UserError(f"{path}: is no file of episodes ({error})") from None
+
+
+def _check_sizes(lengths: np.ndarray, headers: Mapping[str, Header]) -> None:
+    """Raises ValueError: the arrays, which are not unpacked yet, are not as large as the lengths of episodes imply."""
+    if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or not len(lengths) or lengths.min() < 0:
+        raise ValueError("its lengths are none")
+    num_steps = int(lengths.sum(dtype=np.int64))
+    num_states = num_steps + len(lengths)
+    wanted = {"actions": num_steps, "rewards": num_steps, "caption_index": num_states}
+    wanted |= {name: len(lengths) for name in ("lengths", "terminated", "starts") if name in headers}
+    if any(headers[name].shape != (number,) for name, number in wanted.items()):
+        raise ValueError("its arrays don't fit each other")
+    for name, header in headers.items():
+        rows = header.shape[0] if header.shape else 0
+        if name.startswith(OBSERVATIONS) and rows != num_states:
+            raise ValueError("its arrays don't fit each other")
+        if header.num_bytes > num_states * MAX_STATE_BYTES:
+            raise ValueError(f"{name} is too large, with {header.num_bytes / 2**30:.1f} GiB unpacked")
+    total = sum(header.num_bytes for header in headers.values())
+    if total > memory_bytes() // 2:
+        raise ValueError(f"it is too large for this machine's memory, with {total / 2**30:.1f} GiB unpacked")
+
+
+def _check_values(arrays: Mapping[str, np.ndarray]) -> None:
+    """Raises ValueError: values that no episode has."""
+    for name, kinds in KINDS.items():
+        if name in arrays and arrays[name].dtype.kind not in kinds:
+            raise ValueError(f"its {name} are of type {arrays[name].dtype}")
+    for name, array in arrays.items():
+        if array.dtype.kind not in "biuf":
+            raise ValueError(f"{name} is of type {array.dtype}")
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise ValueError(f"{name} holds NaN or inf")
+        if name in ("actions", "caption_index", "starts") and array.size and array.min() < 0:
+            raise ValueError(f"{name} holds negative numbers")
 
 
 class SegmentSampler:

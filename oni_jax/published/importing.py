@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from oni_jax.envs.registry import env_spec
+from oni_jax.host.held_folders import held_folder
 from oni_jax.host.run_files import CHECKPOINTS, saved_steps
 from oni_jax.learner.loop import initial_key
 from oni_jax.learner.update import make_optimizer
@@ -69,9 +70,9 @@ def import_run(config: Config, policy: StateDict | None, classifier: StateDict |
         config = with_values(config, found)
     folder = experiment_folder(config)
     path = os.path.join(folder, CHECKPOINTS)
-    if saved_steps(folder):
-        raise UserError(f"{folder} holds a run already; choose another --experiment")
+    _check_new(folder)
     with open_experiment(config):
+        _check_new(folder)  # another program may have made it just now
         saved = _fresh_run(config, params, classifier)
         checkpoints = Checkpoints(path)
         checkpoints.save(0, saved)
@@ -94,9 +95,10 @@ def import_reward_model(folder: str, ranking: StateDict, normalisation: Normalis
     observations = env_spec(EnvConfig(), torchbeast_observations(network)).observations
     zeros = {name: jnp.zeros((1, *array.shape), array.dtype) for name, array in observations.items()}
     _check_fits("the ranking model", params, jax.eval_shape(make_ranking_network(network).init, initial_key(0), zeros))
-    if holds_trained(folder):
-        raise UserError(f"{folder} holds a reward model already; choose another --experiment")
-    save_reward_model(folder, 0, RewardModel(network, params, *normalisation), {"imported_from": source})
+    with held_folder(folder, "experiment", above="train_dir"):
+        if holds_trained(folder):
+            raise UserError(f"{folder} holds a reward model already; choose another --experiment")
+        save_reward_model(folder, 0, RewardModel(network, params, *normalisation), {"imported_from": source})
     return network
 
 
@@ -128,9 +130,15 @@ def import_preferences(folder: str, transformer: StateDict, env: EnvConfig, hori
     states = {name: jnp.zeros((1, horizon, *spec.observations[name].shape), jnp.uint8) for name in names}
     wanted = jax.eval_shape(make_network(settings, spec).init, initial_key(0), states, steps, steps)
     _check_fits("the Preference Transformer", params, wanted, "; choose the --root_env that it was trained on")
-    if holds_trained(folder):
-        raise UserError(f"{folder} holds a trained network already; choose another --experiment")
-    save_preference_model(folder, 0, PreferenceModel(settings, params), {"imported_from": source})
+    with held_folder(folder, "experiment", above="train_dir"):
+        if holds_trained(folder):
+            raise UserError(f"{folder} holds a trained network already; choose another --experiment")
+        save_preference_model(folder, 0, PreferenceModel(settings, params), {"imported_from": source})
+
+
+def _check_new(folder: str) -> None:
+    if saved_steps(folder):
+        raise UserError(f"{folder} holds a run already; choose another --experiment")
 
 
 def _fresh_run(config: Config, params: PyTree | None, classifier: StateDict | None) -> Saved:

@@ -13,7 +13,7 @@ import orbax.checkpoint as ocp
 
 from oni_jax.host.npz import from_npz, to_npz
 from oni_jax.host.orbax_quiet import quieten
-from oni_jax.host.run_files import checkpoint_steps
+from oni_jax.host.run_files import SETTINGS, checkpoint_steps
 from oni_jax.ops.checksums import check_arrays, check_finite, named_leaves, opened, sealed
 from oni_jax.settings.fields import UserError
 from oni_jax.types import PyTree
@@ -49,6 +49,8 @@ class Checkpoints:
         quieten()
         self._directory = os.path.abspath(directory)
         self._problem = ""  # why the last save failed
+        self._last_step = -1  # that was saved
+        self._left: list[tuple[str, int]] = []  # directories of before, and the last step saved there
         self._keep, self._milestone_secs = keep, milestone_secs
         try:
             os.makedirs(self._directory, exist_ok=True)
@@ -57,7 +59,7 @@ class Checkpoints:
             raise UserError(f"{self._directory} can't be used ({error.strerror}); choose another --train_dir") from None
 
     def _open(self) -> ocp.CheckpointManager:
-        self._remove_unfinished()
+        _remove_unfinished(self._directory)
         return ocp.CheckpointManager(
             self._directory,
             options=ocp.CheckpointManagerOptions(
@@ -72,6 +74,32 @@ class Checkpoints:
             },
         )
 
+    def follow(self, directory: str) -> None:
+        """Uses another folder from now on, or this one again where it was removed. Raises OSError: it can't be made.
+
+        A save that goes on writes where the folder was, which then makes an unfinished checkpoint there.
+        """
+        if directory == self._directory and os.path.isdir(directory):
+            return
+        if directory != self._directory:
+            self._left.append((self._directory, self._last_step))
+        self._directory = directory
+        self._close_manager()
+        self._remove_remains()
+        os.makedirs(directory, exist_ok=True)
+        self._manager = self._open()
+
+    def _remove_remains(self) -> None:
+        """Removes what a save made again where a run's folder was, which has no settings then."""
+        for directory, step in self._left:
+            folder = os.path.dirname(directory)
+            if not os.path.exists(os.path.join(folder, SETTINGS)):
+                _remove_unfinished(directory)
+                shutil.rmtree(os.path.join(directory, str(step)), ignore_errors=True)
+                with contextlib.suppress(OSError):  # they hold something, or are not there
+                    os.rmdir(directory)
+                    os.rmdir(folder)
+
     def save(self, step: int, saved: Saved) -> None:
         """Saves in the background; an existing step is left as it is.
 
@@ -79,7 +107,7 @@ class Checkpoints:
         """
         self.finish()
         self._problem = ""
-        self._remove_unfinished()  # of a failed save, to which orbax may go on writing for a while
+        _remove_unfinished(self._directory)  # of a failed save, to which orbax may go on writing for a while
         if step in self._manager.all_steps():
             return
         # On the host: of several processes, orbax would expect a shard from each.
@@ -91,6 +119,7 @@ class Checkpoints:
         parts: dict[str, Any] = {name: ocp.args.StandardSave(tree) for name, tree in arrays.items()}
         progress = {**saved.progress, PARTS: sorted(parts)}
         parts["progress"] = ocp.args.JsonSave(sealed(progress, arrays))
+        self._last_step = step
         try:
             self._manager.save(step, args=ocp.args.Composite(**parts))
         except Exception as error:  # orbax and tensorstore raise many types
@@ -156,7 +185,8 @@ class Checkpoints:
         """Waits for the pending save."""
         self.finish()
         self._manager.close()
-        self._remove_unfinished()
+        _remove_unfinished(self._directory)
+        self._remove_remains()
 
     def finish(self) -> str:
         """Waits for the pending save, and logs a failure. Returns why the last save failed; empty: it did not."""
@@ -173,18 +203,22 @@ class Checkpoints:
         """
         self._problem = _reason(error)
         print(f"warning: a checkpoint in {self._directory} can't be written ({self._problem})", flush=True)
+        self._close_manager()
+        with contextlib.suppress(Exception):  # the storage is gone: the next save fails at the closed manager
+            self._manager = self._open()
+
+    def _close_manager(self) -> None:
         for _ in range(MAX_FAILURES):
             with contextlib.suppress(Exception):
                 self._manager.close()
                 break
-        with contextlib.suppress(Exception):  # the storage is gone: the next save fails at the closed manager
-            self._manager = self._open()
 
-    def _remove_unfinished(self) -> None:
-        with contextlib.suppress(OSError):  # the next save reports what is wrong with the folder
-            for name in os.listdir(self._directory):
-                if UNFINISHED in name:
-                    shutil.rmtree(os.path.join(self._directory, name), ignore_errors=True)
+
+def _remove_unfinished(directory: str) -> None:
+    with contextlib.suppress(OSError):  # the next save reports what is wrong with the folder
+        for name in os.listdir(directory):
+            if UNFINISHED in name:
+                shutil.rmtree(os.path.join(directory, name), ignore_errors=True)
 
 
 def _arrays(restored: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:

@@ -9,9 +9,18 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from oni_jax.host.printing import printable
-
 Program = TypeVar("Program")  # a frozen dataclass of sections, such as Config
+
+
+def printable(text: bytes | str, keep: str = "") -> str:
+    """Escapes control characters, also those for the direction of writing, in untrusted text, except for `keep`.
+
+    Bytes are read as latin-1.
+    """
+    text = text.decode("latin-1") if isinstance(text, bytes) else text
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
 
 
 class UserError(Exception):

@@ -66,7 +66,7 @@ def _train(plan: Plan, stop: StopRequest, peers: SingleProcess | Peers, makers: 
     if peers.is_primary:
         _explain(plan)
     with ExitStack() as stack:
-        folder = stack.enter_context(open_experiment(config)) if peers.is_primary else experiment_folder(config)
+        folder = stack.enter_context(open_experiment(config, stop)) if peers.is_primary else experiment_folder(config)
         peers.check_settings(config)  # also waits for the folder
         training = build_training(plan, folder, stack, peers, makers)
         if peers.is_primary:

@@ -11,9 +11,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from oni_jax.host.printing import printable
-from oni_jax.host.run_files import DIED, FINISHED, STOPPED, SUMMARY, UNSAVED, saved_steps
-from oni_jax.host.runtime import Every, StopRequest, UnsavedError, code_commit, return_memory
+from oni_jax.host.held_folders import HeldFolder
+from oni_jax.host.run_files import CHECKPOINTS, DIED, FINISHED, SETTINGS, STOPPED, SUMMARY, UNSAVED, saved_steps
+from oni_jax.host.runtime import Every, FolderGoneError, StopRequest, UnsavedError, code_commit, return_memory
 from oni_jax.learner.bad_updates import BadUpdates
 from oni_jax.learner.compilations import CompilationCounter
 from oni_jax.learner.loop import Annotator, Learner, Scalars
@@ -24,9 +24,11 @@ from oni_jax.metrics.sinks import MultiSink, build_sinks, write_json
 from oni_jax.metrics.statistics import RollingStats
 from oni_jax.ops.episode_sums import INTRINSIC_RETURN
 from oni_jax.runs.checkpointing import Checkpoints, Saved
+from oni_jax.runs.experiment import write_settings
 from oni_jax.runs.labels import asked, labels_by
 from oni_jax.runs.plan import Plan
 from oni_jax.settings.config import Config, hparams
+from oni_jax.settings.fields import UserError, printable
 from oni_jax.show.live.view import NullView, PlainView, build_view
 from oni_jax.training.gauges import Gauges
 from oni_jax.training.limits import find_limit
@@ -80,6 +82,7 @@ class Training:
     ):
         self._plan, self._config, self._folder = plan, plan.config, folder
         config = plan.config
+        self._held = HeldFolder(folder) if checkpoints else None
         self.learner, self._world, self._annotator = learner, world, annotator
         self._checkpoints, self._peers, self.progress = checkpoints, learner.peers, progress
         self._stats = RollingStats(world.spec.episode_stats, config.run.stats_avg, world.spec.achievements)
@@ -121,7 +124,7 @@ class Training:
             try:
                 last_row = self._loop(stop, sinks, view)
                 at_rest = True
-                if stop or not self._limit_is_reached():
+                if stop.reason or not self._limit_is_reached():
                     print(f"{stop.reason or 'another process asks for it'}: saving and leaving", flush=True)
             except Exception:
                 last_row = self._row_at_error()
@@ -136,7 +139,7 @@ class Training:
                     self._annotator.close()  # waits for answers in flight, which the summary counts
                 if last_row:
                     self._show({**last_row, **self._counts()}, sinks, view)
-                unsaved = "" if isinstance(sys.exception(), KeyboardInterrupt) else self._why_unsaved()
+                unsaved = "" if isinstance(sys.exception(), KeyboardInterrupt) else self._why_unsaved(at_rest)
                 if is_primary:
                     state = DIED if sys.exception() else UNSAVED if unsaved else self._state()
                     summary = {**self.summary(), "state": state}
@@ -149,16 +152,30 @@ class Training:
                             held += f", {num:,.0f} without log-probabilities: 0 or 1"
                         print(printable(f"labels by: {summary['labels_by']} ({held})"), flush=True)
 
+        self._check_kept(unsaved)
+
+    def _check_kept(self, unsaved: str) -> None:
+        """Raises UnsavedError or FolderGoneError: the run is not where it was, as it should be. `unsaved`: why."""
+        lost = self._held.problem() if self._held else ""
+        steps, saved = self.progress.env_steps, max(saved_steps(self._folder), default=0)
         if unsaved:
-            steps, saved = self.progress.env_steps, max(saved_steps(self._folder), default=0)
+            hint = f"after {lost}" if lost else "make room, and start the same command again"
             raise UnsavedError(
                 f"{self._folder}: the last save failed ({unsaved}), {steps - saved:,} of {steps:,} environment steps "
-                "are lost; make room, and start the same command again"
+                f"are lost; {hint}"
             )
+        if lost:
+            raise FolderGoneError(f"{lost}: {self._folder} holds {saved:,} steps; go on with --resume {self._folder}")
 
-    def _why_unsaved(self) -> str:
+    def _why_unsaved(self, at_rest: bool) -> str:
         """Waits for the last save. Returns why it failed; empty: it did not."""
-        return self._unsaved or (self._checkpoints.finish() if self._checkpoints else "")
+        if self._checkpoints is None:
+            return self._unsaved
+        problem = self._unsaved or self._checkpoints.finish()
+        if self._held and not self._unsaved and self._held.save_in() != self._folder:  # lost meanwhile
+            self._save(at_rest)
+            problem = self._unsaved or self._checkpoints.finish()
+        return problem
 
     def _state(self) -> str:
         return FINISHED if self._limit_is_reached() else STOPPED
@@ -175,8 +192,8 @@ class Training:
         log_due, save_due = Every(run.log_every_sec), Every(run.save_every_sec)
         steps_saved = progress.env_steps
         row: Row = {}
-        ended = self._steps_done() or (bool(stop) and self._peers.num == 1)
-        if ended and not stop:
+        ended = self._steps_done() or (bool(stop.reason) and self._peers.num == 1)
+        if ended and not stop.reason:
             print(f"{progress.env_steps:,} environment steps are done already; raise --train_for_env_steps", flush=True)
         while not ended:
             new_metrics = self.learner.step()
@@ -187,7 +204,9 @@ class Training:
                 self._bad_updates.check(new_metrics)
             progress.train_secs = self._secs_before + time.monotonic() - self._started
             save_asked, stop.save_due = stop.save_due, False
-            decision = Decision(bool(stop) or self._time_is_up(), save_asked or (self._peers.is_primary and save_due()))
+            decision = Decision(
+                bool(stop.reason) or self._time_is_up(), save_asked or (self._peers.is_primary and save_due())
+            )
             agreed = self._peers.agree(decision)
             ended = agreed.end or self._steps_done()
             if self._metrics and (log_due() or ended):
@@ -251,6 +270,12 @@ class Training:
         if self._unsaved:
             print(f"warning: nothing is saved: {self._unsaved}; the checkpoints stay as they are", flush=True)
             return
+        try:
+            self._follow_folder(self._checkpoints)
+        except (OSError, UserError) as error:
+            self._unsaved = str(error)
+            print(f"warning: nothing is saved: {self._unsaved}", flush=True)
+            return
         progress = dataclasses.replace(
             self.progress,
             last_episodes=self._stats.save(),
@@ -260,8 +285,21 @@ class Training:
         acting = self._world.save() if at_rest else {}
         acting = {**acting, **self.learner.running_returns.save()} if acting else {}
         saved = Saved(self.learner.state, self.learner.reward.save(), dataclasses.asdict(progress), acting)
-        self._checkpoints.save(self.progress.env_steps, saved)
         self.learner.message_counts.save(self._folder)
+        self._checkpoints.save(self.progress.env_steps, saved)
+
+    def _follow_folder(self, checkpoints: Checkpoints) -> None:
+        """Follows a folder that was renamed, or makes one in place of a removed one: checkpoints have settings beside.
+
+        Raises:
+            OSError, UserError: none can be made.
+        """
+        assert self._held
+        self._folder = self._held.save_in()
+        checkpoints.follow(os.path.join(self._folder, CHECKPOINTS))
+        if not os.path.exists(path := os.path.join(self._folder, SETTINGS)):
+            print(f"{path} is missing: it is written", flush=True)
+            write_settings(self._config, self._folder)
 
     def _row(self, metrics: Scalars) -> Row:
         row = self._counted(metrics)

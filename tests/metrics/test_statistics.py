@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from oni_jax.host.printing import printable
 from oni_jax.metrics.rows import NUM_BINS, histogram, numbers, plain_row
 from oni_jax.metrics.statistics import RateMeters, RollingStats
+from oni_jax.settings.fields import printable
 
 
 def rates_of(*points: tuple[float, float]) -> list[float]:

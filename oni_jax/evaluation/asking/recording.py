@@ -20,12 +20,11 @@ from oni_jax.answers.form import NO_GOAL, AnswerFile, Header, Row, goals_of, rea
 from oni_jax.envs.registry import languages
 from oni_jax.host.files import check_output, write_output
 from oni_jax.host.plugins import load_plugins
-from oni_jax.host.printing import printable
 from oni_jax.runs.labels import store_path
 from oni_jax.runs.run import Run
 from oni_jax.settings.annotation import JUDGE, AnnotationConfig
 from oni_jax.settings.config import check_values
-from oni_jax.settings.fields import UserError, nearest, setting
+from oni_jax.settings.fields import UserError, nearest, printable, setting
 from oni_jax.types import NO_MESSAGE, Item
 
 

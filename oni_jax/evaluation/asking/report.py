@@ -10,9 +10,8 @@ from oni_jax.annotation.failures import RequestError
 from oni_jax.annotation.prompts import Prompt, escape, load_chat_template, render_chat
 from oni_jax.annotation.service import Question
 from oni_jax.evaluation.asking.summary import CHARS_PER_TOKEN, STEPS, Agreement, Rate, Tokens, compare
-from oni_jax.host.printing import printable
 from oni_jax.settings.annotation import AnnotationConfig
-from oni_jax.settings.fields import own_settings
+from oni_jax.settings.fields import own_settings, printable
 from oni_jax.types import Item
 
 UNREADABLE = "unreadable"

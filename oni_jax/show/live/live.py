@@ -13,9 +13,9 @@ from collections.abc import Callable
 from rich.console import Console
 
 from oni_jax.envs.display import Terminal
-from oni_jax.host.printing import printable
 from oni_jax.host.run_files import CHECKPOINTS, saved_steps
 from oni_jax.metrics.rows import Row, finite
+from oni_jax.settings.fields import printable
 from oni_jax.settings.run import RunConfig
 from oni_jax.show.live.curve import Curve
 from oni_jax.show.live.episode import episode_rows

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from oni_jax.host.printing import printable
 from oni_jax.host.run_files import fraction_done
 from oni_jax.metrics.rows import Row, finite
+from oni_jax.settings.fields import printable
 from oni_jax.settings.run import RunConfig
 from oni_jax.show.live.curve import Curve, chart, sparkline
 from oni_jax.show.live.pace import ENDLESS

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from oni_jax.envs.screen import ERASE_BELOW, ERASE_LINE, HOME
-from oni_jax.host.printing import printable
+from oni_jax.settings.fields import printable
 
 
 class Screen:

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from oni_jax.host.printing import printable
 from oni_jax.host.run_files import (
     CHECKPOINTS,
     DIED,
@@ -27,7 +26,7 @@ from oni_jax.runs.labels import asked, labels_by
 from oni_jax.runs.plan import Plan
 from oni_jax.runs.run import Run
 from oni_jax.settings.config import Config
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import UserError, printable
 
 RUNNING = "running"
 MAX_DEPTH = 3  # of folders in which runs are sought, such as a sweep's

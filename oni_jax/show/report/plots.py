@@ -14,9 +14,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, PercentFormatter
 
 from oni_jax.host.files import write_atomically
-from oni_jax.host.printing import printable
 from oni_jax.runs.curves import MIN_SEEDS, Setting, labels_of, mean_curve, names_by_reward, series
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import UserError, printable
 from oni_jax.show.report.panels import FIGURES, Panel, Scale
 
 # Okabe and Ito's palette for the colour-blind; more lines differ in their dashes.

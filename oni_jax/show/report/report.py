@@ -12,12 +12,11 @@ from markupsafe import Markup
 
 from oni_jax.annotation.prompts import escape
 from oni_jax.evaluation.inspection import InspectedCaption, inspect_reward
-from oni_jax.host.printing import printable
 from oni_jax.host.run_files import summary
 from oni_jax.runs.curves import SUCCESS, Curves, Setting, last_value
 from oni_jax.runs.run import Run
 from oni_jax.settings.config import listed
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import UserError, printable
 from oni_jax.show.report.config import ReportConfig
 from oni_jax.show.report.evaluation_table import Part, evaluation_parts
 from oni_jax.show.report.machine import describe_machine

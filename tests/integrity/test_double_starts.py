@@ -1,0 +1,187 @@
+"""A second start of what is running: refused in one line, even when the folder is gone, and nothing is lost."""
+
+import contextlib
+import errno
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from oni_jax.host.held_folders import held_folder
+from oni_jax.settings.fields import UserError
+from tests.offline.pairs import random_dataset
+from tests.support.launched import Launched
+from tests.support.lockless_disk import lockless_environment
+
+HOLDER = """
+import sys
+from oni_jax.host.held_folders import held_folder
+from oni_jax.settings.fields import UserError
+try:
+    with held_folder(sys.argv[1], "experiment"):
+        print("held", flush=True)
+        sys.stdin.read()
+except UserError as error:
+    sys.exit(str(error))
+"""
+LOSSES: dict[str, Callable[[pathlib.Path], object]] = {
+    "there": lambda folder: None,
+    "renamed": lambda folder: folder.rename(f"{folder}2"),
+    "removed": shutil.rmtree,
+    "removed with the folder above": lambda folder: shutil.rmtree(folder.parent),
+    "emptied": lambda folder: [path.unlink() for path in folder.iterdir()],
+    "replaced": lambda folder: (folder.rename(f"{folder}2"), folder.mkdir()),
+}
+ABSENT = "127.0.0.1:9"  # a server that is away: programs wait for it
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "train_dir" / "run"
+
+
+@contextlib.contextmanager
+def holder(folder: pathlib.Path, *before: str, **settings) -> Iterator[subprocess.Popen]:
+    """A process that holds a folder, stopped, so that it does not notice what becomes of it."""
+    command, pipe = [*before, sys.executable, "-c", HOLDER, str(folder)], subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, **settings) as process:
+        assert process.stdout and "held\n" in iter(process.stdout.readline, "")
+        process.send_signal(signal.SIGSTOP)
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def second(folder: pathlib.Path, *before: str, **settings) -> str:
+    """Starts a second process. Returns what it is refused with."""
+    command = [*before, sys.executable, "-c", HOLDER, str(folder)]
+    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, **settings).stderr
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_second_start_is_refused_whatever_became_of_the_folder(folder, loss):
+    with holder(folder):
+        LOSSES[loss](folder)
+        before = sorted(folder.parent.parent.rglob("*"))
+        with pytest.raises(UserError, match="run is in use by another run; choose another --experiment"):
+            with held_folder(str(folder), "experiment"):
+                pass
+        assert set(folder.parent.parent.rglob("*")) - {folder.parent} <= set(before)  # no file is made
+    with held_folder(str(folder), "experiment"):
+        assert folder.is_dir()
+
+
+def test_renamed_folder_is_refused_under_its_new_name_too(folder):
+    with holder(folder):
+        folder.rename(folder.with_name("other"))
+        with pytest.raises(UserError, match="other is in use by another run"):
+            with held_folder(str(folder.with_name("other")), "experiment"):
+                pass
+
+
+def test_links_to_a_folder_are_the_same_folder(folder, tmp_path):
+    (tmp_path / "link").symlink_to(folder.parent)
+    with holder(folder), pytest.raises(UserError, match="in use by another run"):
+        with held_folder(str(tmp_path / "link" / "run"), "experiment"):
+            pass
+
+
+@pytest.mark.parametrize("loss", ["there", "renamed", "removed", "replaced"])
+def test_disk_without_locks_keeps_a_second_start_out_too(folder, tmp_path, loss):
+    environment = lockless_environment(tmp_path, "sqlite", errno.ENOLCK)
+    with holder(folder, env=environment):
+        LOSSES[loss](folder)
+        assert "run is in use by another run" in second(folder, env=environment)
+
+
+@pytest.mark.parametrize("has_locks", [True, False], ids=["locks", "no locks"])
+@pytest.mark.parametrize("loss", ["there", "renamed", "removed", "replaced"])
+def test_another_host_is_refused_by_files_alone(folder, tmp_path, loss, has_locks):
+    """As another host, or a container: one that sees other disks, apart from this one."""
+    elsewhere = ("unshare", "--mount")
+    if not shutil.which("unshare") or subprocess.run([*elsewhere, "true"], capture_output=True).returncode:
+        pytest.skip("needs the right to unshare mounts")
+    environment = dict(os.environ) if has_locks else lockless_environment(tmp_path, "sqlite", errno.ENOLCK)
+    with holder(folder, env=environment):
+        LOSSES[loss](folder)
+        assert "run is in use by another run" in second(folder, *elsewhere, env=environment)
+
+
+def test_killed_program_holds_nothing(folder):
+    with holder(folder) as process:
+        process.kill()
+        process.wait()
+        with held_folder(str(folder), "experiment"):
+            pass
+    assert [path.name for path in folder.parent.iterdir()] == ["run"]  # no lock file stays beside it
+
+
+def test_lock_file_that_was_removed_is_made_again(folder):
+    with held_folder(str(folder), "experiment"):
+        (folder / "lock").unlink()
+        deadline = time.monotonic() + 10
+        while not (folder / "lock").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+
+BABYAI = "--root_env=BabyAI-Text-GoToLocal-RedBall-S20"
+CATCH = "--root_env=Catch-v0 --encoder_custom=mlp_encoder --llm_reward_type=none --hidden_size=32"
+# Program -> its words; {at} is the folder that it writes.
+PROGRAMS = {
+    "sweep": f"seed=1-2 --train_dir={{above}} --experiment={{name}} -- {CATCH} --train_for_env_steps=100000000",
+    "train": f"{CATCH} --train_dir={{above}} --experiment={{name}}",
+    "write_potential": f"{BABYAI} --reward_dir={{at}} --llm_server_addr={ABSENT}",
+    "write_goals": f"{BABYAI} --reward_dir={{at}} --llm_server_addr={ABSENT}",
+    "annotate_segments": f"{BABYAI} --reward_dir={{at}} --llm_server_addr={ABSENT} --num_pairs=20",
+    "annotate_pairs": f"--directory={{at}} --llm_server_addr={ABSENT}",
+    "train_reward": "--dataset_dir={data} --train_dir={above} --experiment={name} --num_epochs=1000000",
+    "collect_pairs": "--directory={at} --num_env_steps=1000000000",
+    "collect_segments": f"{BABYAI} --policy=random --directory={{at}} --episodes=1000000",
+}
+# What each prints once it holds its folder.
+BEGINS = {
+    "sweep": "starts; output:", "train": "compiling the update", "annotate_pairs": "are done already",
+    "annotate_segments": "are done already", "train_reward": "labelled ones to learn from",
+}  # fmt: skip
+QUICK = ("annotate_pairs",)
+
+
+@pytest.mark.parametrize(
+    "program", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in PROGRAMS]
+)
+@pytest.mark.parametrize("loss", ["there", "renamed"])
+def test_second_start_of_a_program_is_refused_in_a_line(tmp_path, program, loss):
+    data = random_dataset(tmp_path / "data")
+    (data / "preference").mkdir()
+    shutil.copy(data / "info" / "score.npy", data / "preference" / "none.npy")
+    at = tmp_path / "above" / "new"
+    if program == "annotate_pairs":
+        random_dataset(at)
+    if program == "train_reward":
+        subprocess.run([sys.executable, "-m", "launch.annotate_pairs", f"--directory={data}", "--annotator=score"])
+    words = PROGRAMS[program].format(at=at, above=at.parent, name=at.name, data=data).split()
+    first = Launched(f"launch.{program}", *words)
+    text = BEGINS.get(program, "")
+    scratch = at.parent  # collections play in a folder beside theirs
+    first.wait_for(lambda: text in first.output() if text else scratch.is_dir() and any(scratch.iterdir()), 120)
+    first.process.send_signal(signal.SIGSTOP)
+    if loss == "renamed" and at.is_dir():
+        at.rename(tmp_path / "above" / "other")
+        if program == "annotate_pairs":
+            random_dataset(at)
+    command = [sys.executable, "-m", f"launch.{program}", *words]
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert refused.returncode == 2 and refused.stderr.count("\n") == 1, refused
+    assert "in use by another run" in refused.stderr or "another process labels" in refused.stderr
+    first.process.send_signal(signal.SIGCONT)
+    if loss == "renamed" and (tmp_path / "above" / "other").is_dir():
+        output = first.finish(60)
+        assert first.process.returncode == 1 and output.count("was renamed to") >= 2 and "Traceback" not in output
