@@ -190,8 +190,8 @@ def test_a_full_disk_is_told_in_a_line_before_anything_is_played(tmp_path, capsy
     assert len(lines) == 1 and "can't be written" in lines[0] and str(tmp_path / "a") in lines[0]
     with full_disk():
         assert collect(tmp_path / "a") == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 1 and "TMPDIR" in lines[0]
+    (line,) = capsys.readouterr().err.splitlines()  # NLE's engine, unlike the built one, writes files at once
+    assert "TMPDIR" in line or ("can't be written" in line and str(tmp_path / "a") in line)
     assert os.listdir(tmp_path) == []
 
 
