@@ -1,6 +1,5 @@
 """The documentation says what the code says. `python -m tests.test_docs` writes its generated tables anew."""
 
-import dataclasses
 import functools
 import json
 import pathlib
@@ -31,7 +30,7 @@ from oni_jax.offline.goal_config import TrainGoals
 from oni_jax.offline.pair_config import AnnotatePairs, CollectPairs, TrainReward
 from oni_jax.offline.segment_config import CollectSegments
 from oni_jax.settings.config import Config
-from oni_jax.settings.fields import own_settings, sections, settings
+from oni_jax.settings.fields import Setting, own_settings, sections, settings
 from oni_jax.show.config import PlayConfig
 from oni_jax.show.report.config import ReportConfig
 from tests.support.documented import markdown_table
@@ -81,7 +80,7 @@ def flags_table() -> str:
     return "\n".join([*lines, ""])
 
 
-def _row(field: dataclasses.Field) -> str:
+def _row(field: Setting) -> str:
     names = " or ".join(f"`{name}`" for name in (field.name, *field.metadata["aliases"]))
     default = str(field.default).lower() if field.type is bool else str(field.default)
     choices = f" One of {', '.join(f'`{choice}`' for choice in field.metadata['choices'])}."

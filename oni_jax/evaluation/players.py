@@ -58,8 +58,8 @@ def evaluated_task(config: EvaluationConfig) -> EnvConfig:
 def _with_goals(config: EvaluationConfig, env: EnvConfig) -> EnvConfig:
     """Returns a run's environment with the task to play, and with who suggests the goals that its policy sees."""
     if config.crafter_task:
-        check_env(EnvConfig(env.root_env, plugin=env.plugin, crafter=CrafterConfig(crafter_task=config.crafter_task)))
-        suggester = env.goals.goal_suggester
+        check_env(EnvConfig(env.root_env, plugin=env.plugin, crafter=CrafterConfig(task=config.crafter_task)))
+        suggester = env.goals.suggester
         values = {"crafter_task": config.crafter_task, "goal_suggester": TASK if suggester != NO_GOALS else suggester}
         env = with_values(env, values)
     return with_values(env, {"goal_suggester": config.goal_suggester} if config.goal_suggester else {})
@@ -89,7 +89,7 @@ def load_player(config: EvaluationConfig, experiment: str, env_steps: int | None
     env = dataclasses.replace(task, nethack=run.config.env.nethack)
     policy, params, spec, found = run.policy(env, env_steps)
     greedy = config.policy == GREEDY
-    if run.config.env.goals.goal_suggester in BY_LLM:
+    if run.config.env.goals.suggester in BY_LLM:
         goals = load_goals(run, env, found)
     else:  # of the run that it is compared with
         goals = load_goals(Run(os.path.join(config.train_dir, config.experiment)), env, None)

@@ -29,11 +29,12 @@ class EncoderType(NamedTuple):
 
 def torchbeast_observations(network: NetworkConfig) -> Collection[str]:
     """Names of the observations that the enabled parts of a TorchbeastEncoder read."""
+    parts = network.torchbeast
     needed = {
-        "vector_obs": network.use_blstats,
-        "glyphs": network.use_crop or network.use_glyphs,
-        "hero_xy": network.use_crop,
-        "message": network.encoder_msg_model != "none",
+        "vector_obs": parts.use_blstats,
+        "glyphs": parts.use_crop or parts.use_glyphs,
+        "hero_xy": parts.use_crop,
+        "message": parts.msg_model != "none",
     }
     return tuple(name for name, wanted in needed.items() if wanted)
 

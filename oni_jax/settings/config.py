@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from oni_jax.settings.annotation import AnnotationConfig, check_annotation
-from oni_jax.settings.fields import UserError, is_within, own_settings, sections, settings, with_values
+from oni_jax.settings.fields import Setting, UserError, is_within, own_settings, sections, settings, with_values
 from oni_jax.settings.learning import (
     LearnerConfig,
     NetworkConfig,
@@ -51,7 +51,7 @@ def config_to_json(config: Config) -> str:
             for name, part in parts.items()
         }
 
-    others = [tree({"reward": reward, "annotation": annotation}) for reward, annotation in config.others]
+    others = [tree({**sections(reward), **sections(annotation)}) for reward, annotation in config.others]
     return json.dumps({**tree(sections(config)), **({"others": others} if others else {})}, indent=2) + "\n"
 
 
@@ -64,12 +64,8 @@ def config_from_json(text: str | bytes) -> Config:
     try:
         parts = json.loads(text)
         _name_the_judge(parts)
-        others = tuple(
-            (with_values(RewardConfig(), own["reward"]), with_values(AnnotationConfig(), own["annotation"]))
-            for own in parts.pop("others", ())
-        )
-        given = {name: value for part in parts.values() for name, value in part.items()}
-        config = dataclasses.replace(with_values(Config(), given), others=others)
+        others = tuple(map(_further_reward, parts.pop("others", ())))
+        config = dataclasses.replace(with_values(Config(), _flat(parts)), others=others)
         for own in config.terms():
             for (field, value), (_, default) in zip(settings(own), settings(Config())):
                 if type(value) is not type(default) and not (type(default) is float and type(value) is int):
@@ -77,6 +73,16 @@ def config_from_json(text: str | bytes) -> Config:
         return config
     except (ValueError, AttributeError, TypeError, LookupError, RecursionError) as error:
         raise UserError(f"not the settings of a run (JSON object of sections): {error}") from None
+
+
+def _flat(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns the settings of all sections, by name: those of older runs lay in fewer sections."""
+    return {name: value for part in parts.values() for name, value in part.items()}
+
+
+def _further_reward(parts: Mapping[str, Mapping[str, Any]]) -> tuple[RewardConfig, AnnotationConfig]:
+    values = _flat({"reward": parts["reward"], "annotation": parts["annotation"], **parts})
+    return with_values(RewardConfig(), values), with_values(AnnotationConfig(), values)
 
 
 def _name_the_judge(parts: dict[str, Any]) -> None:
@@ -87,7 +93,7 @@ def _name_the_judge(parts: dict[str, Any]) -> None:
             asked["answers"] = "judge"
 
 
-def listed(config: Config) -> Iterator[tuple[dataclasses.Field, Any]]:
+def listed(config: Config) -> Iterator[tuple[Setting, Any]]:
     """Yields every setting with its value; with a list, as a flag takes it, where those of several rewards differ."""
     for own in zip(*map(settings, config.terms())):
         values = [value for _, value in own]

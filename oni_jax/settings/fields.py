@@ -1,7 +1,7 @@
 """Fields of settings: help text, range and choices of each, written once; and programs as sections of them.
 
 The launchers make a flag of each field; the rest of the program receives the frozen section it needs.
-Names and defaults are those of the published systems where they have them.
+Names of flags and defaults are those of the published systems where they have them.
 """
 
 import dataclasses
@@ -58,8 +58,9 @@ def setting(
     secret: bool = False,
     positional: bool = False,
     repeated: str = "",
+    flag: str = "",
 ) -> Any:
-    """Makes a dataclass field that becomes a flag.
+    """Makes a dataclass field that becomes a flag, see `Setting`.
 
     Args:
         default: also gives the type: int, float, bool or str.
@@ -71,9 +72,10 @@ def setting(
         secret: never printed or written.
         positional: a str of the command line's positional arguments, joined by commas.
         repeated: joins the values of a str whose flag may be given several times; empty: the last value holds.
+        flag: its name; empty: the field's.
     """
     metadata = {"help": text, "aliases": tuple(aliases), "choices": tuple(choices), "within": within, "fixed": fixed}
-    metadata |= {"secret": secret, "positional": positional, "repeated": repeated}
+    metadata |= {"secret": secret, "positional": positional, "repeated": repeated, "flag": flag}
     return dataclasses.field(default=default, metadata=metadata, repr=not secret)
 
 
@@ -91,29 +93,48 @@ def sections(config: Any, name: str = "") -> dict[str, Any]:
     return found
 
 
-def own_settings(section: Any) -> Iterator[tuple[dataclasses.Field, Any]]:
-    """Yields the fields of one section, with their values."""
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """A field of a section as users know it."""
+
+    name: str  # of the flag; code knows the field by where it belongs, such as reward.rnd.output_dim
+    type: Any  # int, float, bool or str
+    default: Any
+    metadata: Mapping[str, Any]  # arguments of `setting`
+
+
+def own_settings(section: Any) -> Iterator[tuple[Setting, Any]]:
+    """Yields the settings of one section, with their values."""
     for field in dataclasses.fields(section):
         if field.metadata:  # by `setting`
-            yield field, getattr(section, field.name)
+            yield Setting(_flag(field), field.type, field.default, field.metadata), getattr(section, field.name)
 
 
-def settings(config: Any) -> Iterator[tuple[dataclasses.Field, Any]]:
-    """Yields every field of all sections of a program, with its value. Names are unique over the sections."""
+def _flag(field: dataclasses.Field) -> str:
+    return field.metadata.get("flag") or field.name
+
+
+def settings(config: Any) -> Iterator[tuple[Setting, Any]]:
+    """Yields every setting of all sections of a program, with its value. Names are unique over the sections."""
     for section in sections(config).values():
         yield from own_settings(section)
 
 
 def with_values(config: Program, values: Mapping[str, Any]) -> Program:
-    """Returns `config` with some settings replaced, by name; unknown names are ignored."""
+    """Returns `config` with some settings replaced, by the names of their flags; unknown names are ignored."""
     parts = {}
     for field in dataclasses.fields(cast(Any, config)):
         part = getattr(config, field.name)
         if dataclasses.is_dataclass(part):
             parts[field.name] = with_values(part, values)
-        elif field.name in values:
-            parts[field.name] = values[field.name]
+        elif _flag(field) in values:
+            parts[field.name] = values[_flag(field)]
     return dataclasses.replace(cast(Any, config), **parts)
+
+
+def given(config: Any) -> dict[str, Any]:
+    """Returns the settings of a section, nested ones included, that are not their defaults, by name."""
+    return {field.name: value for field, value in settings(config) if value != field.default}
 
 
 def is_within(value: float, interval: str) -> bool:
