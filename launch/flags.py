@@ -9,10 +9,8 @@ from typing import Any, cast
 from absl import flags
 
 from launch import named_configs, refused_flags
-from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.config import Config
-from oni_jax.settings.fields import Program, UserError, nearest, own_settings, settings, with_values
-from oni_jax.settings.rewards import RewardConfig
+from oni_jax.settings.fields import Program, UserError, nearest, settings, with_values
 from oni_jax.training.checks import check_run
 
 TRAINING = Config()
@@ -55,7 +53,7 @@ def _of_each_reward(words: Sequence[str], defaults: Config) -> Iterator[tuple[li
     words = list({word.partition("=")[0]: word for word in words}.values())  # the last value of a flag holds
     given = [word.removeprefix("--llm_reward_type=") for word in words if word.startswith("--llm_reward_type=")]
     count = len(given[-1].split(",")) if given else len(terms)
-    lists = {field.name for part in (RewardConfig(), AnnotationConfig()) for field, _ in own_settings(part)} - OF_ALL
+    lists = {field.name for part in (defaults.reward, defaults.annotation) for field, _ in settings(part)} - OF_ALL
 
     secrets = {field.name for field, _ in settings(defaults) if field.metadata["secret"]}
 

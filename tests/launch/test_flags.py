@@ -229,6 +229,12 @@ def test_a_list_of_another_length_that_does_not_count(before):
     assert parse(f"{before} {TWO}") == parse(TWO)
 
 
+def test_settings_of_a_reward_s_parts_are_lists():
+    terms = parse(TWO + "--beta_count_exponent 2,1 --judge_wrong_seed 4,5").terms()
+    assert [term.reward.captions.count_exponent for term in terms] == [2.0, 1.0]
+    assert [term.annotation.judge.wrong_seed for term in terms] == [4, 5]
+
+
 @pytest.mark.parametrize("flag", ["--rew_norm=true,false", "--rew_norm=True,False", "--rew_norm true,false"])
 def test_a_list_of_truths(flag):
     assert [own.reward.rew_norm for own in parse(TWO + flag).terms()] == [True, False]
