@@ -11,7 +11,8 @@ from oni_jax.envs.event_captions import EVENT, of_events, with_event_captions
 from oni_jax.envs.goals import BY_LLM, MODEL, NO_GOALS, Suggested, with_goals
 from oni_jax.envs.history import CAPTION, offered, past_specs, sources, with_history
 from oni_jax.host.plugins import load_plugins
-from oni_jax.settings.fields import UserError, given, nearest
+from oni_jax.settings.fields import UserError, given, nearest, sections
+from oni_jax.settings.plugins import bring
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import EVERYTHING, EnvSpec
 
@@ -31,6 +32,7 @@ def register_environment(environment: Environment) -> None:
             raise UserError(f"the Language of {task} has the name {name!a}: choose letters and digits")
         if name in languages():
             raise UserError(f"the Language name {name} of {task} is taken: choose another")
+    bring(EnvConfig(), environment.settings)
     ENVIRONMENTS.append(environment)
 
 
@@ -99,9 +101,10 @@ def env_spec(config: EnvConfig, observations: Collection[str] = (EVERYTHING,)) -
 
 def check_env(config: EnvConfig) -> None:
     """Raises UserError: a setting is another environment's, or has no meaning beside the others."""
-    own = find_environment(config).settings
-    for group in {environment.settings for environment in ENVIRONMENTS} - {"", own}:
-        for name, value in given(getattr(config, group)).items():
+    read = find_environment(config).settings
+    others = {kind for environment in ENVIRONMENTS for kind in environment.settings} - {*read}
+    for section in sections(config).values():
+        for name, value in given(section).items() if type(section) in others else ():
             raise UserError(f"--{name} {value}: has no meaning in {config.root_env}; leave it out")
     _check_used(config)
 

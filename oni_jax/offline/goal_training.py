@@ -64,7 +64,12 @@ def run_of(config: TrainGoals) -> Config:
     """Returns the settings of a run whose goal model learns in the same way."""
     run = Config(
         network=NetworkConfig(encoder_custom="generic_encoder"),
-        env=EnvConfig(root_env=config.root_env, plugin=config.plugin, goals=GoalConfig(suggester=MODEL)),
+        env=EnvConfig(
+            config.root_env,
+            plugin=config.plugin,
+            goals=GoalConfig(suggester=MODEL),
+            plugin_sections=config.plugin_sections,
+        ),
         reward=RewardConfig(
             llm_reward_type=GOAL_REWARDED,
             llm_reward_coeff=1.0,

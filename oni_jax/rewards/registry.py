@@ -22,6 +22,7 @@ from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError, given, nearest, sections
 from oni_jax.settings.learning import NetworkConfig
+from oni_jax.settings.plugins import bring
 from oni_jax.settings.rewards import (
     AptConfig,
     CaptionRewardConfig,
@@ -30,6 +31,7 @@ from oni_jax.settings.rewards import (
     GoalPotentialConfig,
     NovelDConfig,
     PotentialConfig,
+    RewardConfig,
     RndConfig,
 )
 from oni_jax.types import GOAL_REWARD, EnvSpec
@@ -76,7 +78,7 @@ class RewardType(NamedTuple):
     pays_goals: bool = False  # reads the goals that `--goal_suggester` suggests
     needs: str = ""  # the setting that names its file or folder
     may_need: tuple[str, ...] = ()  # others
-    settings: tuple[type, ...] = ()  # sections of RewardConfig that only types read that name them here
+    settings: tuple[type, ...] = ()  # sections of RewardConfig that only such types read; a plugin's become flags
     # Names of the observations that it reads beside the captions. UserError: the model's folder can't be read.
     observations: Callable[[Config], Collection[str]] = lambda config: ()
     check: Callable[[Config], None] = lambda config: None  # of the settings, without building; raises UserError
@@ -239,6 +241,7 @@ _OURS = frozenset(REWARD_TYPES)  # a plugin's may read the settings of any
 def register_reward(name: str, reward: RewardType) -> None:
     """Registers a reward as --llm_reward_type NAME. Raises UserError when the name is taken or not valid."""
     _check_name(name)
+    bring(RewardConfig(), reward.settings)
     REWARD_TYPES[name] = reward
 
 

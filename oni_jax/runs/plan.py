@@ -106,7 +106,7 @@ class Plan:
         guide = self.config.pretrained.guide
         if not guide:
             return ()
-        network = Run(guide).config.network
+        network = Run(guide).plan.config.network
         if network.goal_conditioned and self.config.env.goals.suggester == NO_GOALS:
             raise UserError(f"--guide {guide}: sees goals; say whose with --goal_suggester, such as task or oracle")
         return policy_observations(network)

@@ -40,7 +40,7 @@ def load_pretrained(run: Run, env: EnvConfig, env_steps: int | None = None) -> P
     Raises:
         UserError: there is no such run or checkpoint, or it was trained on another kind of task.
     """
-    learnt, network = run.plan.policy_spec, run.config.network  # the first loads the plugins
+    learnt, network = run.plan.policy_spec, run.plan.config.network
     spec = env_spec(env, policy_observations(network))
     if (spec.num_actions, spec.observations) != (learnt.num_actions, learnt.observations):
         raise UserError(
@@ -56,12 +56,10 @@ def load_pretrained(run: Run, env: EnvConfig, env_steps: int | None = None) -> P
 def initial_params(config: Config) -> PyTree:
     """Loads the parameters of --init_from. Raises UserError: as `load_pretrained`, or its network is another."""
     folder = config.pretrained.init_from
-    learnt = {field.name: value for field, value in settings(Run(folder).config.network)}
+    learnt = {field.name: value for field, value in settings(Run(folder).plan.config.network)}
     for field, value in settings(config.network):
-        if value != learnt[field.name]:
-            raise UserError(
-                f"--{field.name} {value}: --init_from {folder} was trained with {learnt[field.name]}; give that"
-            )
+        if value != (before := learnt.get(field.name, field.default)):
+            raise UserError(f"--{field.name} {value}: --init_from {folder} was trained with {before}; give that")
     pretrained = load_pretrained(Run(folder), config.env)
     print(f"parameters from {folder} at {pretrained.env_steps:,} environment steps", flush=True)
     return pretrained.params

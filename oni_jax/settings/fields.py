@@ -6,6 +6,7 @@ Names of flags and defaults are those of the published systems where they have t
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
@@ -40,6 +41,7 @@ def nearest(word: str, known: Iterable[str], written: str = "") -> str:
     return f"; did you mean {written}{by_lower[near[0]]}?" if near else ""
 
 
+PLUGINS = "plugins"  # key of a field's metadata, see `plugin_sections`
 COUNT = "[1, inf)"
 WIDTH, DEPTH = "[1, 65536]", "[1, 1024]"  # of a network: XLA aborts the process at sizes that overflow
 
@@ -79,17 +81,37 @@ def setting(
     return dataclasses.field(default=default, metadata=metadata, repr=not secret)
 
 
-def sections(config: Any, name: str = "") -> dict[str, Any]:
-    """Returns the sections of a program's settings by name, nested ones included.
+def plugin_sections(owner: str) -> Any:
+    """Makes a dataclass field for the sections that plugins bring for the section of this class, see `bring`."""
+    return dataclasses.field(default=(), metadata={PLUGINS: owner})
 
-    A program may be a section itself, without a `name`: a PlayConfig is `play`.
+
+@dataclasses.dataclass(frozen=True)
+class Unread:
+    """A section of a run whose plugin is not loaded, as config.json has it."""
+
+    name: str
+    values: tuple[tuple[str, Any], ...]  # by flag
+
+
+def section_name(kind: type) -> str:
+    """Returns the name of a section that has none by its place: that of a PlayConfig is `play`."""
+    return re.sub("(Config|Settings)$", "", kind.__name__).lower()
+
+
+def sections(config: Any, name: str = "") -> dict[str, Any]:
+    """Returns the sections of a program's settings by name, nested ones and those of plugins included.
+
+    A program may be a section itself, without a `name`, see `section_name`.
     """
-    name = name or type(config).__name__.removesuffix("Config").lower()
+    name = name or (config.name if isinstance(config, Unread) else section_name(type(config)))
     found = {name: config} if any(own_settings(config)) else {}
     for field in dataclasses.fields(config):
         part = getattr(config, field.name)
         if dataclasses.is_dataclass(part):
             found |= sections(part, field.name)
+        for brought in part if PLUGINS in field.metadata else ():
+            found |= sections(brought)
     return found
 
 
@@ -105,9 +127,12 @@ class Setting:
 
 def own_settings(section: Any) -> Iterator[tuple[Setting, Any]]:
     """Yields the settings of one section, with their values."""
+    for name, value in section.values if isinstance(section, Unread) else ():
+        yield Setting(name, type(value), None, setting(None, "", within="[-inf, inf]").metadata), value
     for field in dataclasses.fields(section):
-        if field.metadata:  # by `setting`
-            yield Setting(_flag(field), field.type, field.default, field.metadata), getattr(section, field.name)
+        if "help" in field.metadata:  # by `setting`
+            kind = field.type if isinstance(field.type, type) else type(field.default)  # a module may annotate by texts
+            yield Setting(_flag(field), kind, field.default, field.metadata), getattr(section, field.name)
 
 
 def _flag(field: dataclasses.Field) -> str:
@@ -127,6 +152,8 @@ def with_values(config: Program, values: Mapping[str, Any]) -> Program:
         part = getattr(config, field.name)
         if dataclasses.is_dataclass(part):
             parts[field.name] = with_values(part, values)
+        elif PLUGINS in field.metadata:
+            parts[field.name] = tuple(x if isinstance(x, Unread) else with_values(x, values) for x in part)
         elif _flag(field) in values:
             parts[field.name] = values[_flag(field)]
     return dataclasses.replace(cast(Any, config), **parts)

@@ -1,8 +1,9 @@
 """Settings of the policy network, of the learner, and of policies of earlier runs."""
 
 import dataclasses
+from typing import Any
 
-from oni_jax.settings.fields import COUNT, DEPTH, POSITIVE, WIDTH, UserError, setting
+from oni_jax.settings.fields import COUNT, DEPTH, POSITIVE, WIDTH, UserError, plugin_sections, setting
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,6 +106,7 @@ class NetworkConfig:
     )
     rgbcrop: RgbcropConfig = RgbcropConfig()
     torchbeast: TorchbeastConfig = TorchbeastConfig()
+    plugin_sections: tuple[Any, ...] = plugin_sections("NetworkConfig")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """Settings of the intrinsic reward."""
 
 import dataclasses
+from typing import Any
 
-from oni_jax.settings.fields import COUNT, POSITIVE, WIDTH, setting
+from oni_jax.settings.fields import COUNT, POSITIVE, WIDTH, plugin_sections, setting
 
 
 @dataclasses.dataclass(frozen=True)
@@ -263,3 +264,4 @@ class RewardConfig:
     bk_code: CodeConfig = CodeConfig()
     bk_goal: GoalPotentialConfig = GoalPotentialConfig()
     embeddings: EmbeddingsConfig = EmbeddingsConfig()
+    plugin_sections: tuple[Any, ...] = plugin_sections("RewardConfig")

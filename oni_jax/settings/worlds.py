@@ -3,8 +3,9 @@
 import dataclasses
 import os
 import re
+from typing import Any
 
-from oni_jax.settings.fields import COUNT, UserError, setting
+from oni_jax.settings.fields import COUNT, UserError, plugin_sections, setting
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,6 +196,7 @@ class EnvConfig:
     babyai: BabyAIConfig = BabyAIConfig()
     crafter: CrafterConfig = CrafterConfig()
     goals: GoalConfig = GoalConfig()
+    plugin_sections: tuple[Any, ...] = plugin_sections("EnvConfig")
 
 
 @dataclasses.dataclass(frozen=True)
