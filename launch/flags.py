@@ -11,7 +11,7 @@ from absl import flags
 
 from launch import named_configs, refused_flags
 from oni_jax.evaluation.config import EvaluationConfig
-from oni_jax.host.plugins import with_plugins
+from oni_jax.host.plugins import load_plugins, with_plugins
 from oni_jax.runs.run import Run
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import Program, UserError, nearest, settings, with_values
@@ -39,7 +39,12 @@ def parse(argv: Sequence[str], defaults: Program = TRAINING) -> Program:
     """
     defaults = with_sources(argv, defaults)
     values = define_flags(defaults)
-    words = normalise(argv, values, aliases(defaults), positional(defaults), repeated(defaults))
+    try:
+        words = normalise(argv, values, aliases(defaults), positional(defaults), repeated(defaults))
+    except UserError:
+        default = str(values["plugin"].value) if "plugin" in values else ""
+        load_plugins(_given(argv, defaults).get("plugin", default))  # if it fails, that is why there is no such flag
+        raise
     if not isinstance(defaults, Config):
         return _parse_words(words, defaults)
     first, *others = [_parse_words(each, term) for each, term in _of_each_reward(words, defaults)]
@@ -51,13 +56,13 @@ def with_sources(argv: Sequence[str], defaults: Program) -> Program:
     """Returns what the flags of a command line override: the settings of --config or --resume, and plugins' settings.
 
     Raises:
-        UserError: they can't be read, or a plugin can't be loaded.
+        UserError: they can't be read, or a plugin brings settings whose names are taken.
     """
     given = _given(argv, defaults)
-    defaults = with_plugins(_with_run(given, defaults), given.get("plugin", ""))
+    defaults = _with_loaded(_with_run(given, defaults), given.get("plugin", ""))
     if isinstance(defaults, Config):
         found = named_configs.chosen(given, defaults)
-        found = with_plugins(found, given.get("plugin", found.env.plugin))
+        found = _with_loaded(found, given.get("plugin", found.env.plugin))
         defaults = cast(Program, dataclasses.replace(defaults, **vars(found)))
     return defaults
 
@@ -67,7 +72,7 @@ def _with_run(given: Mapping[str, str], defaults: Any) -> Any:
     if not isinstance(defaults, EvaluationConfig):
         return defaults
     folder = os.path.join(*(given.get(name, getattr(defaults, name)) for name in ("train_dir", "experiment")))
-    with contextlib.suppress(UserError):  # whoever needs the run says so
+    with contextlib.suppress(UserError):  # the evaluation says so
         env = Run(folder).plan.config.env
         kept = with_values(with_brought(defaults), {field.name: value for field, value in settings(env)})
         return dataclasses.replace(defaults, plugin_sections=kept.plugin_sections) if env.plugin_sections else defaults
@@ -77,6 +82,15 @@ def _with_run(given: Mapping[str, str], defaults: Any) -> Any:
 def with_given_plugins(argv: Sequence[str], defaults: Program) -> Program:
     """Returns a program's settings with those that the plugins of a command line bring, for its help."""
     return with_plugins(defaults, _given(argv, defaults).get("plugin", ""))
+
+
+def _with_loaded(defaults: Program, plugin: str) -> Program:
+    """Returns settings with those that plugins bring, if they can be loaded; else the program's check says so."""
+    try:
+        load_plugins(plugin)
+    except UserError:
+        return defaults
+    return with_plugins(defaults, plugin)
 
 
 def _given(argv: Sequence[str], defaults: Any) -> dict[str, str]:

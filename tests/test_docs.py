@@ -118,6 +118,11 @@ def test_tables_are_up_to_date(name):
     assert page.read_text() == text, "run `python -m tests.test_docs`"
 
 
+def brought(text: str) -> set[str]:
+    """The flags that the plugins of a page bring."""
+    return {*re.findall(r"^    (\w+): \w+ = setting\(", text, re.MULTILINE)}
+
+
 @functools.cache
 def flags_of_benchmarks_and_of_programs() -> tuple[str, set[str]]:
     """The sources of the benchmarks, which hold theirs in quotes, and the names of the programs' flags."""
@@ -134,7 +139,7 @@ def test_what_it_names_exists(page):
     for program in re.findall(r"launch\.(\w+)", text):
         assert program in listing.programs() or program == "watch", program
     benchmarks, offered = flags_of_benchmarks_and_of_programs()
-    accepted = {"algo", "env", "device", "config", "resume"} | OF_OTHERS
+    accepted = {"algo", "env", "device", "config", "resume"} | OF_OTHERS | brought(text)
     for name in set(re.findall(r"(?<![\w-])--([a-z]\w[\w-]*)", text)) - accepted:
         known = name in offered or f'"{name.removeprefix("no")}"' in benchmarks or refused_flags.find_refusal(name)
         assert known, name
@@ -161,6 +166,8 @@ def test_commands_are_understood(page):
     for line in commands(page):
         words = shlex.split(line, comments=True)
         name = next((word.removeprefix("launch.") for word in words if word.startswith("launch.")), "")
+        if {word.removeprefix("--") for word in words} & brought(page.read_text()):
+            continue  # see tests/test_plugin_settings.py
         if name in PROGRAMS and "--help" not in words:
             own, training = split_words(words[words.index(f"launch.{name}") + 1 :])
             if "--resume" in own:  # a run that is not here

@@ -59,7 +59,7 @@ class Run:
         config = as_trained(self.folder, self.config)
         try:
             load_plugins(config.env.plugin)
-        except UserError:  # who needs the plugin is told so
+        except UserError:  # the part of the plan that needs it says so
             return Plan(config)
         return Plan(with_brought(config) if config.env.plugin else config)
 

@@ -95,7 +95,7 @@ class Unread:
 
 
 def section_name(kind: type) -> str:
-    """Returns the name of a section that has none by its place: that of a PlayConfig is `play`."""
+    """Returns the name of a section that is in no other: that of a PlayConfig is `play`."""
     return re.sub("(Config|Settings)$", "", kind.__name__).lower()
 
 
