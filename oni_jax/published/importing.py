@@ -90,7 +90,7 @@ def import_reward_model(folder: str, ranking: StateDict, normalisation: Normalis
         UserError: the weights are of no such network, or there is a reward model already.
     """
     params = import_params(ranking.weights)
-    network = NetworkConfig(**encoder_settings(params))
+    network = with_values(NetworkConfig(), encoder_settings(params))
     observations = env_spec(EnvConfig(), torchbeast_observations(network)).observations
     zeros = {name: jnp.zeros((1, *array.shape), array.dtype) for name, array in observations.items()}
     _check_fits("the ranking model", params, jax.eval_shape(make_ranking_network(network).init, initial_key(0), zeros))
