@@ -25,7 +25,7 @@ from oni_jax.parallel import Replicas
 from oni_jax.rewards.base import Seen
 from oni_jax.rewards.oni.classification import ClassificationScorer
 from oni_jax.runs.message_counts import MessageCounts
-from oni_jax.settings.rewards import RewardConfig
+from oni_jax.settings.rewards import RewardConfig, RewardModelConfig
 from oni_jax.types import Annotation, CaptionBatch, Item
 
 _SEEDS = flags.DEFINE_list("seeds", ["1"], "Seeds of the weights and the batches.")
@@ -43,7 +43,7 @@ def is_held_out(item: Item) -> bool:
 def learn(answers: Mapping[Item, bytes], num_steps: int, seed: int) -> Callable[[Sequence[Item]], np.ndarray]:
     """Trains the classifier of `online_cls_reward_model`. Returns the function items -> labels [N] bool."""
     config = RewardConfig(
-        reward_model_batch_size=128, reward_model_lr=1e-3, reward_model_gradient_steps_per_update=num_steps
+        model=RewardModelConfig(batch_size=128, learning_rate=1e-3, gradient_steps_per_update=num_steps)
     )
     scorer = ClassificationScorer(config, "lt_cnn_small", seed, Replicas(jax.local_devices()[:1]))
     state = scorer.init(jax.random.key(seed))

@@ -128,7 +128,7 @@ def flops_per_frame(params: PyTree, config: Config) -> int:
     """Counts FLOPs of a frame's update: each product forward, and backward for its kernel and for its input."""
     first = ("conv_0", "vector_0", "message_0")  # need no gradient of their input
     positions, side = {}, IMAGE_SIDE
-    for i, (_, size, stride) in enumerate(CONV_LAYERS[config.network.encoder_subtype]):
+    for i, (_, size, stride) in enumerate(CONV_LAYERS[config.network.rgbcrop.subtype]):
         side = (side - size) // stride + 1
         positions[f"conv_{i}"] = side**2
     total = 0

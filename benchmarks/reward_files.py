@@ -13,13 +13,10 @@ from oni_jax.networks.glyphs import make_ranking_network
 from oni_jax.rewards import registry
 from oni_jax.rewards.oni.reward_model import QUANTILES, RewardModel, save_reward_model
 from oni_jax.settings.learning import NetworkConfig
+from oni_jax.settings.rewards import PotentialConfig
 
 # Types that read NetHack's messages, or nothing.
-REWARD_TYPES = [
-    name
-    for name, kind in registry.REWARD_TYPES.items()
-    if not any(own.startswith("potential_") for own in kind.own_settings)
-]
+REWARD_TYPES = [name for name, kind in registry.REWARD_TYPES.items() if PotentialConfig not in kind.settings]
 WORD_VECTOR_SIZE = 300
 WORDS = (  # of the default goal, and of many messages
     "you the a an it is hit miss kill see here door gold pieces collect collecting score monster monsters killing "

@@ -34,9 +34,9 @@ _NUM_MESSAGES = flags.DEFINE_integer("num_messages", None, "Unique messages. (de
 _MESSAGES = flags.DEFINE_string("messages", "", "File of the messages, JSON lines: read if it exists, else written.")
 _NUM_PAIRS = flags.DEFINE_integer("num_pairs", None, "Pairs learnt from. (default: 50000; 500 with --smoke)", 1)
 _MAX_SECS = flags.DEFINE_float("max_secs", None, "Seconds of training each. (default: 300; 1 with --smoke)", 0.0)
-_LR = flags.DEFINE_float("reward_model_lr", Config().reward.reward_model_lr, "Adam's step size.")
+_LR = flags.DEFINE_float("reward_model_lr", Config().reward.model.learning_rate, "Adam's step size.")
 _BATCH_SIZE = flags.DEFINE_integer(
-    "reward_model_batch_size", Config().reward.reward_model_batch_size, "Messages, or pairs, in a gradient step.", 1
+    "reward_model_batch_size", Config().reward.model.batch_size, "Messages, or pairs, in a gradient step.", 1
 )
 _ENCODER = flags.DEFINE_string(
     "encoder_msg_model", None, "Message network. (default: lt_cnn; lt_cnn_small with --smoke)"
@@ -122,7 +122,7 @@ class Model:
 def ask_about_pairs(scorer: Scorer, messages: Sequence[bytes], num_pairs: int, rng: np.random.Generator) -> None:
     """Has the reward draw pairs as from batches of a run, and answers its queries."""
     size = min(BATCH_ROWS, len(messages))
-    subsample = Config().reward.online_dataset_subsample
+    subsample = Config().reward.ranking.subsample
     while scorer.metrics()["dataset_rows"] < num_pairs:
         drawn = [messages[i] for i in rng.choice(len(messages), size, replace=False)]
         index = np.repeat(np.arange(size, dtype=np.int32), subsample)[:, None]
@@ -257,7 +257,7 @@ def main(argv: Sequence[str]) -> None:
     values = {
         "reward_model_lr": _LR.value,
         "reward_model_batch_size": _BATCH_SIZE.value,
-        "encoder_msg_model": _ENCODER.value or sized(Config().network.encoder_msg_model, "lt_cnn_small"),
+        "encoder_msg_model": _ENCODER.value or sized(Config().network.torchbeast.msg_model, "lt_cnn_small"),
     }
     if "classification" in _MODELS.value:
         figures["classification"] = measure_classification(split, values, max_secs, seed)

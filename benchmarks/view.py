@@ -43,7 +43,7 @@ from oni_jax.types import Answer
 
 SIZES = ((80, 24), (140, 50))  # columns and rows
 DEVICE_ENVS = ("Crafter-v1", "BabyAI-Text-PickUp-RedBall-S20")
-OWN_MAPS = CrafterConfig(crafter_maps="exact")
+OWN_MAPS = CrafterConfig(maps="exact")
 BATCH_SIZE = 4096
 Looks = Callable[[], Terminal | None]
 ANSWERS = tuple(

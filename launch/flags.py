@@ -1,5 +1,6 @@
 """The command line: a flag for each of a program's settings, and the checks before a run."""
 
+import contextlib
 import dataclasses
 import os
 import types
@@ -9,10 +10,12 @@ from typing import Any, cast
 from absl import flags
 
 from launch import named_configs, refused_flags
-from oni_jax.settings.annotation import AnnotationConfig
+from oni_jax.evaluation.config import EvaluationConfig
+from oni_jax.host.plugins import load_plugins, with_plugins
+from oni_jax.runs.run import Run
 from oni_jax.settings.config import Config
-from oni_jax.settings.fields import Program, UserError, nearest, own_settings, settings, with_values
-from oni_jax.settings.rewards import RewardConfig
+from oni_jax.settings.fields import Program, UserError, nearest, settings, with_values
+from oni_jax.settings.plugins import with_brought
 from oni_jax.training.checks import check_run
 
 TRAINING = Config()
@@ -34,15 +37,67 @@ def parse(argv: Sequence[str], defaults: Program = TRAINING) -> Program:
     Raises:
         UserError: an unknown or refused flag, a value of the wrong type, unknown named settings, or no run to resume.
     """
+    defaults = with_sources(argv, defaults)
     values = define_flags(defaults)
-    words = normalise(argv, values, aliases(defaults), positional(defaults), repeated(defaults))
-    if isinstance(defaults, Config):
-        defaults = cast(Program, dataclasses.replace(defaults, **vars(named_configs.chosen(words, defaults))))
+    try:
+        words = normalise(argv, values, aliases(defaults), positional(defaults), repeated(defaults))
+    except UserError:
+        default = str(values["plugin"].value) if "plugin" in values else ""
+        load_plugins(_given(argv, defaults).get("plugin", default))  # if it fails, that is why there is no such flag
+        raise
     if not isinstance(defaults, Config):
         return _parse_words(words, defaults)
     first, *others = [_parse_words(each, term) for each, term in _of_each_reward(words, defaults)]
     added = tuple((other.reward, other.annotation) for other in others)
     return cast(Program, dataclasses.replace(first, others=added))
+
+
+def with_sources(argv: Sequence[str], defaults: Program) -> Program:
+    """Returns what the flags of a command line override: the settings of --config or --resume, and plugins' settings.
+
+    Raises:
+        UserError: they can't be read, or a plugin brings settings whose names are taken.
+    """
+    given = _given(argv, defaults)
+    defaults = _with_loaded(_with_run(given, defaults), given.get("plugin", ""))
+    if isinstance(defaults, Config):
+        found = named_configs.chosen(given, defaults)
+        found = _with_loaded(found, given.get("plugin", found.env.plugin))
+        defaults = cast(Program, dataclasses.replace(defaults, **vars(found)))
+    return defaults
+
+
+def _with_run(given: Mapping[str, str], defaults: Any) -> Any:
+    """Returns the settings of an evaluation with those that the plugins of its run bring, as the run has them."""
+    if not isinstance(defaults, EvaluationConfig):
+        return defaults
+    folder = os.path.join(*(given.get(name, getattr(defaults, name)) for name in ("train_dir", "experiment")))
+    with contextlib.suppress(UserError):  # the evaluation says so
+        env = Run(folder).plan.config.env
+        kept = with_values(with_brought(defaults), {field.name: value for field, value in settings(env)})
+        return dataclasses.replace(defaults, plugin_sections=kept.plugin_sections) if env.plugin_sections else defaults
+    return defaults
+
+
+def with_given_plugins(argv: Sequence[str], defaults: Program) -> Program:
+    """Returns a program's settings with those that the plugins of a command line bring, for its help."""
+    return with_plugins(defaults, _given(argv, defaults).get("plugin", ""))
+
+
+def _with_loaded(defaults: Program, plugin: str) -> Program:
+    """Returns settings with those that plugins bring, if they can be loaded; else the program's check says so."""
+    try:
+        load_plugins(plugin)
+    except UserError:
+        return defaults
+    return with_plugins(defaults, plugin)
+
+
+def _given(argv: Sequence[str], defaults: Any) -> dict[str, str]:
+    """Returns the values of those flags of a command line that a program has without plugins."""
+    values = define_flags(defaults)
+    words = normalise(argv, values, aliases(defaults), repeated=repeated(defaults), only_known=True)
+    return {name: value for name, _, value in (word.removeprefix("--").partition("=") for word in words)}
 
 
 def _of_each_reward(words: Sequence[str], defaults: Config) -> Iterator[tuple[list[str], Config]]:
@@ -55,7 +110,7 @@ def _of_each_reward(words: Sequence[str], defaults: Config) -> Iterator[tuple[li
     words = list({word.partition("=")[0]: word for word in words}.values())  # the last value of a flag holds
     given = [word.removeprefix("--llm_reward_type=") for word in words if word.startswith("--llm_reward_type=")]
     count = len(given[-1].split(",")) if given else len(terms)
-    lists = {field.name for part in (RewardConfig(), AnnotationConfig()) for field, _ in own_settings(part)} - OF_ALL
+    lists = {field.name for part in (defaults.reward, defaults.annotation) for field, _ in settings(part)} - OF_ALL
 
     secrets = {field.name for field, _ in settings(defaults) if field.metadata["secret"]}
 
@@ -142,11 +197,12 @@ def normalise(
     aliases: Mapping[str, str],
     positional: str = "",
     repeated: Mapping[str, str] = types.MappingProxyType({}),
+    only_known: bool = False,
 ) -> list[str]:
     """Normalises a command line to words `--name=value`; names are those of `values`, aliases replaced.
 
     Positional arguments go to the flag `positional`, joined by commas; the values of each flag in `repeated` are joined
-    by its text there, with the positional arguments if it takes them.
+    by its text there, with the positional arguments if it takes them. With `only_known` all else is left out.
 
     Raises:
         UserError: an unexpected positional argument, an unknown or refused flag, or a flag without its value.
@@ -159,6 +215,8 @@ def normalise(
         if positional and not word.startswith("-"):
             joined.setdefault(positional, []).append(word)
             continue
+        if only_known and not word.startswith("-"):
+            continue
         if not word.startswith("-") or not word.strip("-"):
             key, equals, _ = word.partition("=")  # the value may be secret
             names_run = "experiment" in values and not normal and not equals
@@ -170,6 +228,8 @@ def normalise(
         negated = name.removeprefix("no")
         if name not in values and negated in values and values[negated].boolean and not equals:
             normal.append(f"--{negated}=false")
+            continue
+        if only_known and name not in values:
             continue
         boolean = name in values and values[name].boolean
         if not equals:

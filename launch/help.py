@@ -1,6 +1,5 @@
 """Help texts of `--help`: an overview by topic, a topic, a flag, and all flags."""
 
-import dataclasses
 import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -10,7 +9,7 @@ from absl.flags import Flag
 
 from launch import flags, named_configs, programs
 from oni_jax.settings.config import Config
-from oni_jax.settings.fields import UserError, nearest, own_settings, sections, settings
+from oni_jax.settings.fields import Setting, UserError, nearest, own_settings, sections, settings
 
 _WORDS = ("-h", "-help", "--help", "--helpfull", "--helpshort")
 ALL, CONFIGS = "all", "configs"
@@ -89,7 +88,7 @@ def _overview(defaults: Any, parts: dict[str, Any], width: int) -> Iterator[str]
     )
     for topic, section in parts.items():
         yield ""
-        yield f"{topic}: {_title(section)}"
+        yield textwrap.fill(f"{topic}: {_title(section)}", width, subsequent_indent="  ")
         names = " ".join(f"--{field.name}" for field, _ in own_settings(section))
         yield textwrap.fill(names, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
     if isinstance(defaults, Config):
@@ -131,7 +130,7 @@ def _filled(text: str, width: int) -> str:
     return textwrap.fill(text, width, initial_indent="  ", subsequent_indent="      ", break_on_hyphens=False)
 
 
-def _describe(field: dataclasses.Field) -> str:
+def _describe(field: Setting) -> str:
     default = "''" if field.default == "" else str(field.default).lower() if field.type is bool else field.default
     choices = f" One of: {', '.join(field.metadata['choices'])}." if field.metadata["choices"] else ""
     other_names = f" Also --{', --'.join(field.metadata['aliases'])}." if field.metadata["aliases"] else ""

@@ -113,7 +113,7 @@ def _import_reward_model(program: ImportCheckpoint, ranking: StateDict, content:
 def _import_preferences(program: ImportCheckpoint, transformer: StateDict) -> int:
     from oni_jax.published.importing import import_preferences
 
-    source, run, env, horizon = program.source, program.run, program.env, program.reward.potential_horizon
+    source, run, env, horizon = program.source, program.run, program.env, program.reward.potential.horizon
     folder = os.path.join(run.train_dir, run.experiment)
     import_preferences(folder, transformer, env, horizon, source.reward)
     _print_summary(source.reward, transformer)

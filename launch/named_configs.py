@@ -4,7 +4,7 @@ import json
 import os
 import pathlib
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from oni_jax.host.run_files import SETTINGS, saved_steps
 from oni_jax.runs.experiment import experiment_folder
@@ -48,13 +48,12 @@ def load(name: str) -> Config:
     return config
 
 
-def chosen(words: Sequence[str], defaults: Config) -> Config:
-    """Returns the settings that the last `--config=` or `--resume=` of a command line names; `defaults` without one.
+def chosen(given: Mapping[str, str], defaults: Config) -> Config:
+    """Returns the settings that the flag `config` or `resume` of a command line names; `defaults` without one.
 
     Raises:
         UserError: they can't be read, or a flag beside `--resume` names another run.
     """
-    given = {name: value for name, _, value in (word.removeprefix("--").partition("=") for word in words)}
     if folder := given.get("resume"):
         for name in ("config", "train_dir", "experiment"):
             if name in given:

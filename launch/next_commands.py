@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from launch import named_configs
+from oni_jax.host.plugins import with_plugins
 from oni_jax.settings.config import Config, listed
 from oni_jax.settings.fields import settings
 from oni_jax.settings.run import RunConfig
@@ -76,9 +77,10 @@ def resuming(config: Config, folder: str, **further: Any) -> list[str]:
         return [command("train", config, resume=folder, **further)]
     # Only the first one needs to see the folder, so the others can't take their settings from there.
     given = {field.name: value for field, value in listed(config) if not field.metadata["secret"]} | further
+    defaults = with_plugins(Config(), config.env.plugin)
     if not config.devices.num_processes:
-        return [f"srun --ntasks={number} {command('train', Config(), **given)}"]
-    return [command("train", Config(), **{**given, "process_id": index}) for index in range(number)]
+        return [f"srun --ntasks={number} {command('train', defaults, **given)}"]
+    return [command("train", defaults, **{**given, "process_id": index}) for index in range(number)]
 
 
 def _python() -> str:

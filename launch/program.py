@@ -84,7 +84,7 @@ def _run(
 ) -> int:
     try:
         if help.wants_help(words):
-            print(help.help_text(name, defaults, help.asked_topic(words)))
+            print(help.help_text(name, flags.with_given_plugins(words, defaults), help.asked_topic(words)))
             return 0
         with signals:
             config = flags.parse(words, defaults)

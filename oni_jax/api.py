@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oni_jax.host.caches import keep_compiled_code
+from oni_jax.host.plugins import with_plugins
 from oni_jax.host.run_files import METRICS, saved_steps, steps_are_done
 from oni_jax.host.runtime import ChildError, StopRequest
 from oni_jax.runs import run as runs
@@ -39,7 +40,8 @@ def train(config: Config | None = None, *, stop: StopRequest | None = None, **va
     Args:
         config: settings; the defaults when left out.
         stop: a request from outside to save and end.
-        **values: settings by the names of the flags, as in `train(root_env="Catch-v0", llm_reward_type="none")`.
+        **values: settings by the names of the flags, as in `train(root_env="Catch-v0", llm_reward_type="none")`;
+            with `plugin` also those that it brings.
 
     Returns:
         The run.
@@ -108,7 +110,7 @@ def make_vec(
     from oni_jax.envs.registry import env_spec, make_vector_env
     from oni_jax.runs.plan import Plan, with_chosen_env
 
-    known = [field.name for field, _ in settings(Config().env)]
+    known = [field.name for field, _ in settings(with_plugins(Config().env, str(values.get("plugin", ""))))]
     for name in values.keys() - {*known}:
         raise UserError(f"{name}: there is no such setting of an environment{nearest(name, known)}")
     if num_envs < 1:
@@ -127,6 +129,7 @@ def with_settings(config: Config, values: Mapping[str, Any]) -> Config:
     Raises:
         UserError: there is no such setting, or it is of another type.
     """
+    config = with_plugins(config, str(values.get("plugin", config.env.plugin)))
     known = {field.name: field.type for field, _ in settings(config)}
     for name, value in values.items():
         if name not in known:

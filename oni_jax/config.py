@@ -4,6 +4,7 @@ from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.config import Config, check_config, check_values, config_from_json, config_to_json
 from oni_jax.settings.fields import UserError, nearest, setting, settings, with_values
 from oni_jax.settings.learning import LearnerConfig, NetworkConfig, PretrainedConfig
+from oni_jax.settings.plugins import section_of
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.settings.run import RunConfig
 from oni_jax.settings.worlds import (
@@ -37,6 +38,7 @@ __all__ = [
     "config_from_json",
     "config_to_json",
     "nearest",
+    "section_of",
     "setting",
     "settings",
     "with_values",

@@ -13,7 +13,7 @@ from oni_jax.learner.compilations import CompilationCounter
 from oni_jax.rewards.base import Reward
 from oni_jax.rewards.terms import RewardSum, Term
 from oni_jax.rewards.trainer import RewardTrainer
-from oni_jax.settings.rewards import RewardConfig
+from oni_jax.settings.rewards import RewardConfig, RewardModelConfig
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.training import build
 from oni_jax.training.loop import Training
@@ -45,7 +45,7 @@ class LearningLater(Reward):
         def loss_fn(params, rows, noise):
             return jnp.mean((params["mean"] - rows["x"]) ** 2), {}
 
-        config = RewardConfig(reward_model_batch_size=8, reward_dataset_size=16)
+        config = RewardConfig(model=RewardModelConfig(batch_size=8, dataset_size=16))
         self._trainer = RewardTrainer({"x": ArraySpec((), "float32")}, loss_fn, config, 1)
         self._num_batches = 0
 

@@ -1,6 +1,7 @@
 """The settings: the published names and defaults, ranges, JSON, and what a resumed run may change."""
 
 import dataclasses
+import json
 
 import pytest
 
@@ -12,8 +13,9 @@ from oni_jax.settings.config import (
     check_resume,
     config_from_json,
     config_to_json,
+    hparams,
 )
-from oni_jax.settings.fields import UserError, is_within, settings, with_values
+from oni_jax.settings.fields import UserError, is_within, sections, settings, with_values
 
 DEFAULTS = {
     "root_env": "NetHackScore-v1",
@@ -189,5 +191,48 @@ def test_a_run_of_former_defaults_is_not_resumed_on_other_pixels():
 
 def test_what_a_policy_s_parameters_are_for_is_fixed():
     free = {"policy_initialization", "precision"}
-    network = {field.name for field in dataclasses.fields(Config().network)}
+    network = {field.name for field, _ in settings(Config().network)}
     assert network - free <= set(FIXED_ON_RESUME)
+
+
+def test_settings_lie_with_what_they_belong_to_and_are_set_by_their_flags():
+    values = {
+        "crafter_length": 7,
+        "goal_suggester": "oracle",
+        "babyai_size": 9,
+        "rnd_output_dim": 3,
+        "noveld_alpha": 0.5,
+        "apt_neighbours": 5,
+        "potential_horizon": 4,
+        "reward_model_lr": 0.5,
+        "use_blstats": True,
+        "encoder_hidden_dim": 24,
+        "judge_wrong_seed": 2,
+    }
+    config = with_values(Config(), values)
+    env, reward, network = config.env, config.reward, config.network
+    assert (env.crafter.length, env.goals.suggester, env.babyai.size) == (7, "oracle", 9)
+    assert (reward.rnd.output_dim, reward.noveld.alpha, reward.apt.neighbours) == (3, 0.5, 5)
+    assert (reward.potential.horizon, reward.model.learning_rate) == (4, 0.5)
+    assert (network.torchbeast.use_blstats, network.torchbeast.hidden_dim) == (True, 24)
+    assert config.annotation.judge.wrong_seed == 2 and hparams(config) == values
+
+
+def test_config_of_before_settings_were_nested_is_read():
+    values = {
+        "rnd_output_dim": 3,
+        "use_blstats": True,
+        "judge_wrong_seed": 2,
+        "crafter_length": 7,
+        "llm_answer": "label",
+    }
+    config = with_values(Config(), values)
+    config = dataclasses.replace(config, others=((config.reward, config.annotation),))
+    parts = json.loads(config_to_json(config))
+
+    def flat(name: str, parts: dict) -> dict:
+        return {flag: value for part in sections(getattr(config, name), name) for flag, value in parts[part].items()}
+
+    before = {field.name: flat(field.name, parts) for field in dataclasses.fields(Config) if field.name != "others"}
+    others = [{name: flat(name, each) for name in ("reward", "annotation")} for each in parts["others"]]
+    assert config_from_json(json.dumps({**before, "others": others})) == config == config_from_json(json.dumps(parts))

@@ -21,7 +21,7 @@ from oni_jax.networks.policy import ActorCritic, init_params, make_policy
 from oni_jax.networks.registry import ENCODERS, policy_observations
 from oni_jax.parallel import Replicas
 from oni_jax.settings.fields import UserError
-from oni_jax.settings.learning import NetworkConfig
+from oni_jax.settings.learning import NetworkConfig, TorchbeastConfig
 from oni_jax.settings.worlds import CrafterConfig, EnvConfig
 from oni_jax.types import EVERYTHING, EnvSpec
 from tests.envs.outputs import are_equal
@@ -33,7 +33,7 @@ assert corridor_plugin.ENVIRONMENT in ENVIRONMENTS and memory_env.SPEC in [
     env_spec(EnvConfig(root_env=name)) for name in ENVS
 ]
 MAX_STEPS = 12
-FEW_MAPS = CrafterConfig(crafter_map_stock=16)
+FEW_MAPS = CrafterConfig(map_stock=16)
 NUM_ENVS, NUM_STEPS = 3, 40
 T, B = 3, 4
 
@@ -42,12 +42,9 @@ def network_of(encoder: str) -> NetworkConfig:
     return NetworkConfig(
         encoder_custom=encoder,
         hidden_size=16,
-        encoder_msg_model="lt_cnn_small",
-        encoder_embedding_dim=8,
-        encoder_hidden_dim=16,
-        use_blstats=True,
-        use_crop=True,
-        use_glyphs=True,
+        torchbeast=TorchbeastConfig(
+            msg_model="lt_cnn_small", embedding_dim=8, hidden_dim=16, use_blstats=True, use_crop=True, use_glyphs=True
+        ),
     )
 
 
@@ -147,7 +144,7 @@ def test_equal_seeds_give_equal_episodes_however_many_share_a_process(played):
 @pytest.mark.parametrize("environment", [own for own in ENVIRONMENTS if own.display], ids=lambda own: min(own.names))
 def test_what_people_can_play_is_shown_while_it_trains(environment):
     name = next(iter(environment.names))
-    config = EnvConfig(root_env=name, max_episode_steps=MAX_STEPS, crafter=CrafterConfig(crafter_maps="exact"))
+    config = EnvConfig(root_env=name, max_episode_steps=MAX_STEPS, crafter=CrafterConfig(maps="exact"))
     with closing(environment.display.watch(config, own_spec(config, (EVERYTHING,)), 7, 0, 0, "")) as watched:
         watched.reset(make_step_output(watched.spec, 1))
         expected = watched.terminal()

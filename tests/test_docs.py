@@ -1,6 +1,5 @@
 """The documentation says what the code says. `python -m tests.test_docs` writes its generated tables anew."""
 
-import dataclasses
 import functools
 import json
 import pathlib
@@ -31,7 +30,7 @@ from oni_jax.offline.goal_config import TrainGoals
 from oni_jax.offline.pair_config import AnnotatePairs, CollectPairs, TrainReward
 from oni_jax.offline.segment_config import CollectSegments
 from oni_jax.settings.config import Config
-from oni_jax.settings.fields import own_settings, sections, settings
+from oni_jax.settings.fields import Setting, own_settings, sections, settings
 from oni_jax.show.config import PlayConfig
 from oni_jax.show.report.config import ReportConfig
 from tests.support.documented import markdown_table
@@ -81,7 +80,7 @@ def flags_table() -> str:
     return "\n".join([*lines, ""])
 
 
-def _row(field: dataclasses.Field) -> str:
+def _row(field: Setting) -> str:
     names = " or ".join(f"`{name}`" for name in (field.name, *field.metadata["aliases"]))
     default = str(field.default).lower() if field.type is bool else str(field.default)
     choices = f" One of {', '.join(f'`{choice}`' for choice in field.metadata['choices'])}."
@@ -119,6 +118,11 @@ def test_tables_are_up_to_date(name):
     assert page.read_text() == text, "run `python -m tests.test_docs`"
 
 
+def brought(text: str) -> set[str]:
+    """The flags that the plugins of a page bring."""
+    return {*re.findall(r"^    (\w+): \w+ = setting\(", text, re.MULTILINE)}
+
+
 @functools.cache
 def flags_of_benchmarks_and_of_programs() -> tuple[str, set[str]]:
     """The sources of the benchmarks, which hold theirs in quotes, and the names of the programs' flags."""
@@ -135,7 +139,7 @@ def test_what_it_names_exists(page):
     for program in re.findall(r"launch\.(\w+)", text):
         assert program in listing.programs() or program == "watch", program
     benchmarks, offered = flags_of_benchmarks_and_of_programs()
-    accepted = {"algo", "env", "device", "config", "resume"} | OF_OTHERS
+    accepted = {"algo", "env", "device", "config", "resume"} | OF_OTHERS | brought(text)
     for name in set(re.findall(r"(?<![\w-])--([a-z]\w[\w-]*)", text)) - accepted:
         known = name in offered or f'"{name.removeprefix("no")}"' in benchmarks or refused_flags.find_refusal(name)
         assert known, name
@@ -162,6 +166,8 @@ def test_commands_are_understood(page):
     for line in commands(page):
         words = shlex.split(line, comments=True)
         name = next((word.removeprefix("launch.") for word in words if word.startswith("launch.")), "")
+        if {word.removeprefix("--") for word in words} & brought(page.read_text()):
+            continue  # see tests/test_plugin_settings.py
         if name in PROGRAMS and "--help" not in words:
             own, training = split_words(words[words.index(f"launch.{name}") + 1 :])
             if "--resume" in own:  # a run that is not here

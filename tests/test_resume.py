@@ -24,7 +24,8 @@ from oni_jax.rewards.oni.reward_model import QUANTILES, RewardModel, save_reward
 from oni_jax.runs.checkpointing import Checkpoints, Saved
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.config import Config
-from oni_jax.settings.learning import LearnerConfig, NetworkConfig
+from oni_jax.settings.fields import with_values
+from oni_jax.settings.learning import LearnerConfig, NetworkConfig, TorchbeastConfig
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.settings.run import RunConfig
 from oni_jax.settings.worlds import ActorConfig, EnvConfig, GoalConfig
@@ -46,9 +47,8 @@ DEVICE = signals_plugin.NAME
 NETWORK = NetworkConfig(
     encoder_custom="mlp_encoder",
     hidden_size=16,
-    policy_initialization="xavier_uniform",  # compiles sooner
-    encoder_msg_model="lt_cnn_small",
-    encoder_hidden_dim=16,
+    policy_initialization="xavier_uniform",
+    torchbeast=TorchbeastConfig(msg_model="lt_cnn_small", hidden_dim=16),
 )
 
 
@@ -97,7 +97,7 @@ def config_of(folder: pathlib.Path, name: str, num_updates: int) -> Config:
         env=EnvConfig(
             root_env=root_env,
             max_episode_steps=30,
-            goals=GoalConfig(goal_suggester={"ellm": "oracle", ELLM_MODEL: "model"}.get(name, "none")),
+            goals=GoalConfig(suggester={"ellm": "oracle", ELLM_MODEL: "model"}.get(name, "none")),
         ),
         actors=ActorConfig(num_workers=1, num_envs_per_worker=6, actor_pool="auto" if is_device else "serial"),
         network=NETWORK,
@@ -108,14 +108,17 @@ def config_of(folder: pathlib.Path, name: str, num_updates: int) -> Config:
             learning_rate=1e-2,
             ppo_epochs=2 if is_device else 1,
         ),
-        reward=RewardConfig(
-            llm_reward_type=reward_type,
-            llm_reward_coeff=coeff,
-            reward_model_batch_size=8,
-            reward_model_gradient_steps_per_update=3,
-            reward_dataset_size=64,
-            online_dataset_subsample=1,
-            **files.get(reward_type, {}),
+        reward=with_values(
+            RewardConfig(),
+            dict(
+                llm_reward_type=reward_type,
+                llm_reward_coeff=coeff,
+                reward_model_batch_size=8,
+                reward_model_gradient_steps_per_update=3,
+                reward_dataset_size=64,
+                online_dataset_subsample=1,
+                **files.get(reward_type, {}),
+            ),
         ),
         annotation=AnnotationConfig(goal="" if "ellm" in name else "The player wants to catch the ball."),
         run=RunConfig(

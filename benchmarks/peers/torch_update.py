@@ -40,7 +40,7 @@ class TorchPolicy(nn.Module):
     def __init__(self, network: NetworkConfig, vector_size: int, message_size: int, num_actions: int):
         super().__init__()
         layers, channels, side = [], 3, IMAGE_SIDE
-        for features, size, stride in CONV_LAYERS[network.encoder_subtype]:
+        for features, size, stride in CONV_LAYERS[network.rgbcrop.subtype]:
             layers += [nn.Conv2d(channels, features, size, stride), nn.ELU(inplace=True)]
             channels, side = features, (side - size) // stride + 1
         self.convolutions = nn.Sequential(*layers)
@@ -49,7 +49,7 @@ class TorchPolicy(nn.Module):
         self.vector, self.message = _head(vector_size), _head(message_size)
         self.core = nn.GRUCell(hidden + 2 * HEAD_SIZE + vector_size, hidden)  # holds the weights
         self.logits, self.value = nn.Linear(hidden, num_actions), nn.Linear(hidden, 1)
-        self._mean, self._scale = network.obs_subtract_mean, network.obs_scale
+        self._mean, self._scale = network.rgbcrop.subtract_mean, network.rgbcrop.scale
 
     def forward(self, inputs: TorchInputs) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns logits [T+1, B, A], values [T+1, B]."""

@@ -141,11 +141,13 @@ def _case_values(cases: Sequence[str]) -> list[Value]:
 
 def _check_flags(grid: Mapping[str, Sequence[Value]], training: Sequence[str]) -> None:
     """Raises UserError: a flag is unknown, or is set by two parts of the sweep of which one would not hold."""
-    of_all = _flags_set(training)
-    of_cases = {name for value in grid.get(CASE, ()) for name in _flags_set(value.words)}
+    of_all = _flags_set((), training)
+    of_cases = {name for value in grid.get(CASE, ()) for name in _flags_set(training, value.words)}
     if of_sweep := [name for name in _OF_SWEEP if name in of_all | of_cases]:
         raise UserError(f"--{of_sweep[0]}: is a flag of the sweep: give it before --")
-    of_axes = [name for axis, values in grid.items() if axis != CASE for name in sorted(_flags_set(values[0].words))]
+    of_axes = [
+        name for axis, values in grid.items() if axis != CASE for name in sorted(_flags_set(training, values[0].words))
+    ]
     for name in of_axes:
         if name in _OF_SWEEP:
             raise UserError(f"--grid {name}: each run has a folder in the sweep's; use --{name} of the sweep")
@@ -154,8 +156,9 @@ def _check_flags(grid: Mapping[str, Sequence[Value]], training: Sequence[str]) -
             raise UserError(f"--grid {name}: --{name} is also given {where}")
 
 
-def _flags_set(words: Sequence[str]) -> set[str]:
-    defaults = Config()
+def _flags_set(training: Sequence[str], words: Sequence[str]) -> set[str]:
+    """Returns the names of the flags that `words` give after those of `training`, whose plugins may bring some."""
+    defaults = flags.with_sources([*training, *words], Config())
     known, other_names = flags.define_flags(defaults), flags.aliases(defaults)
     return {word[2:].partition("=")[0] for word in flags.normalise(words, known, other_names)}
 

@@ -38,7 +38,7 @@ from oni_jax.envs.base import Language
 from oni_jax.host.children import BEAT, BEAT_SECS, Child, ChildLost
 from oni_jax.host.restarts import Restarts
 from oni_jax.host.runtime import LOWEST_PRIORITY, ChildError, start_child
-from oni_jax.settings.annotation import JUDGE_SETTINGS, AnnotationConfig
+from oni_jax.settings.annotation import AnnotationConfig, EmbeddedJudgeConfig
 from oni_jax.settings.fields import UserError
 
 MAX_REQUEST_BYTES = 1 << 26
@@ -257,15 +257,16 @@ def server_or_judge(
         if not config.llm_server_addr:
             load_rules(language)
             options = JudgeOptions(
-                latency_secs=config.judge_latency_secs,
-                wrong_fraction=config.judge_wrong_fraction,
-                wrong_seed=config.judge_wrong_seed,
+                latency_secs=config.judge.latency_secs,
+                wrong_fraction=config.judge.wrong_fraction,
+                wrong_seed=config.judge.wrong_seed,
             )
             judge = EmbeddedJudge(language, options, LOWEST_PRIORITY * shares_cpu, restarts)
             stack.enter_context(closing(judge))
-            settings: dict[str, Any] = dict.fromkeys(JUDGE_SETTINGS, 0) | {"answers": ""}  # are its own now
             model = judge_model(config)
-            config = dataclasses.replace(config, llm_server_addr=judge.address, llm_model=model, **settings)
+            config = dataclasses.replace(
+                config, llm_server_addr=judge.address, llm_model=model, answers="", judge=EmbeddedJudgeConfig()
+            )
             if shares_cpu:  # in lists, which cost a fifth of the time
                 rate = config.llm_max_per_sec or MAX_SHARED_PER_SEC
                 config = dataclasses.replace(

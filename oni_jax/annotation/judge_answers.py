@@ -52,10 +52,10 @@ class Verdict:
 
 def judge_model(config: AnnotationConfig) -> str:
     """Returns the embedded judge's name as a model, under which its answers are stored: wrong ones apart."""
-    if not config.judge_wrong_fraction:
+    if not config.judge.wrong_fraction:
         return JUDGE_MODEL
-    seed = f"-seed-{config.judge_wrong_seed}" if config.judge_wrong_seed else ""
-    return f"{JUDGE_MODEL}-{config.judge_wrong_fraction:g}-wrong{seed}"
+    seed = f"-seed-{config.judge.wrong_seed}" if config.judge.wrong_seed else ""
+    return f"{JUDGE_MODEL}-{config.judge.wrong_fraction:g}-wrong{seed}"
 
 
 def describe_judge(model: str) -> str:

@@ -20,7 +20,7 @@ from oni_jax.answers.form import NO_GOAL, AnswerFile, Header, read_answers
 from oni_jax.envs.base import Language
 from oni_jax.envs.registry import languages
 from oni_jax.host.restarts import Restarts
-from oni_jax.settings.annotation import JUDGE, JUDGE_SETTINGS, RECORDED, AnnotationConfig
+from oni_jax.settings.annotation import JUDGE, RECORDED, AnnotationConfig, EmbeddedJudgeConfig
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
 from oni_jax.types import Item
@@ -161,7 +161,7 @@ def recorded_answers(config: AnnotationConfig, language: Language | None, kind: 
 
 def _wants_judge(config: AnnotationConfig) -> bool:
     """Returns whether settings of the embedded judge are given."""
-    return any(getattr(config, name) for name in JUDGE_SETTINGS)
+    return config.judge != EmbeddedJudgeConfig()
 
 
 def _unsuited(config: AnnotationConfig, language: Language | None, kind: str) -> tuple[str, str]:

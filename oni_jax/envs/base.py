@@ -123,7 +123,7 @@ class Environment(NamedTuple):
     make_spec: Callable[[EnvConfig], EnvSpec]  # of the task `root_env`, with all observations that it offers
     # (settings, spec with the observations to show, num_envs, seed, first_index); see `make_vector_env`
     make: Callable[[EnvConfig, EnvSpec, int, int, int], VectorEnv]
-    settings: str = ""  # the field of EnvConfig that only these tasks read
+    settings: tuple[type, ...] = ()  # sections of EnvConfig that only such tasks read; a plugin's become flags
     on_request: Collection[str] = ()  # observations that are shown only when requested by name
     device: "Callable[[EnvConfig], DeviceEnv] | None" = None  # makes the task as pure functions on an accelerator
     labels_events: bool = False  # ONI's rewards label what actions did, not states, unless `--caption` says otherwise

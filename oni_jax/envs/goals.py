@@ -51,7 +51,7 @@ def goal_spec(spec: EnvSpec) -> EnvSpec:
 
 def check_goals_shown(config: EnvConfig, shown: EnvSpec) -> None:
     """Raises UserError: goals are to be shown that nobody suggests here."""
-    suggester = config.goals.goal_suggester
+    suggester = config.goals.suggester
     if suggester in BY_LLM and OPEN_GOALS in shown.observations:
         raise UserError(
             f"--goal_suggester {suggester}: only a run that trains on the device, and what plays its policy, knows an "
@@ -71,17 +71,17 @@ def with_goals(environment: Environment, suggested: Suggested | None = None) -> 
         spec, settings = environment.make_spec(config), config.goals
         if environment.device is None or not spec.goals:
             raise UserError(
-                f"--goal_suggester {settings.goal_suggester}: {config.root_env} has no goals; use one that has, such "
+                f"--goal_suggester {settings.suggester}: {config.root_env} has no goals; use one that has, such "
                 "as CrafterTextEnv-v1"
             )
-        if settings.goal_suggester in BY_LLM and config.caption == EVENT:
+        if settings.suggester in BY_LLM and config.caption == EVENT:
             raise UserError(
-                f"--caption event: --goal_suggester {settings.goal_suggester} suggests goals for states; leave it out"
+                f"--caption event: --goal_suggester {settings.suggester} suggests goals for states; leave it out"
             )
-        if settings.goal_suggester == TASK and not config.crafter.crafter_task:
+        if settings.suggester == TASK and not config.crafter.task:
             raise UserError("--goal_suggester task: needs --crafter_task")
-        if settings.goal_suggester == "random" and settings.goal_count > len(spec.goals):
-            raise UserError(f"--goal_count {settings.goal_count}: {config.root_env} has {len(spec.goals)} goals")
+        if settings.suggester == "random" and settings.count > len(spec.goals):
+            raise UserError(f"--goal_count {settings.count}: {config.root_env} has {len(spec.goals)} goals")
         return goal_spec(spec)
 
     def wrapped(made: Any, config: EnvConfig) -> Any:

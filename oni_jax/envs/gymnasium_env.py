@@ -17,6 +17,7 @@ from oni_jax.envs.base import Environment, Language, VectorEnv, make_step_output
 from oni_jax.envs.small_env import SteppedVectorEnv
 from oni_jax.envs.spaces import Bounds, bounds_of
 from oni_jax.settings.fields import UserError
+from oni_jax.settings.plugins import section_of
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import ArraySpec, EnvSpec
 
@@ -25,7 +26,7 @@ STATS = ("return", "length")
 NUMBERS = spaces.Box | spaces.Discrete | spaces.MultiBinary  # spaces of observations that a policy can read
 NUM_RESETS = 4  # of an environment with one seed, which have to show the same
 
-MakeGym = Callable[[], gymnasium.Env]
+MakeGym = Callable[..., gymnasium.Env]  # of the settings that it brings, if it does
 Caption = Callable[[gymnasium.Env, Any], str]  # (environment, observation) -> text of the state, for an LLM
 Event = Callable[[gymnasium.Env, int, Mapping[str, Any]], str]  # (environment, action, info) -> effect of the action
 
@@ -43,6 +44,7 @@ def gymnasium_environment(
     caption: Caption | None = None,
     event: Event | None = None,
     language: Language | None = None,
+    settings: type | None = None,
 ) -> Environment:
     """Returns an environment of one task, to be registered.
 
@@ -52,12 +54,16 @@ def gymnasium_environment(
         a dictionary of them.
       caption, event: describe a state, and the effect of an action.
       language: prompts for the captions, and rules for the judge.
+      settings: a frozen dataclass of settings, which become flags; `make` then gets one.
     """
 
+    def args(config: EnvConfig) -> tuple[Any, ...]:
+        return (section_of(config, settings),) if settings else ()
+
     @functools.cache
-    def started() -> tuple[EnvSpec, Start]:
+    def started(*args: Any) -> tuple[EnvSpec, Start]:
         try:
-            with closing(make()) as gym:
+            with closing(make(*args)) as gym:
                 actions, space = gym.action_space, gym.observation_space
                 shown = space.spaces if isinstance(space, spaces.Dict) else {NAME: space}
                 spec = EnvSpec({}, 1, caption is not None, STATS)
@@ -73,15 +79,18 @@ def gymnasium_environment(
         return EnvSpec(observations, int(actions.n), caption is not None, STATS, has_events=event is not None), start
 
     def make_envs(config: EnvConfig, spec: EnvSpec, num_envs: int, seed: int, first_index: int) -> VectorEnv:
-        gyms = [make() for _ in range(num_envs)]
-        args = seed, first_index, config.max_episode_steps, spec
-        return GymnasiumVectorEnv(gyms, caption, event, started()[1], *args)
+        gyms, start = [make(*args(config)) for _ in range(num_envs)], started(*args(config))[1]
+        return GymnasiumVectorEnv(gyms, caption, event, start, seed, first_index, config.max_episode_steps, spec)
 
     def bounds(config: EnvConfig) -> dict[str, Bounds]:
-        with closing(make()) as gym:
+        with closing(make(*args(config))) as gym:
             return bounds_of(gym.observation_space, NAME)
 
-    return Environment((name,), lambda config: started()[0], make_envs, language=language, bounds=bounds)
+    def make_spec(config: EnvConfig) -> EnvSpec:
+        return started(*args(config))[0]
+
+    read = (settings,) if settings else ()
+    return Environment((name,), make_spec, make_envs, settings=read, language=language, bounds=bounds)
 
 
 class GymnasiumVectorEnv(SteppedVectorEnv):

@@ -11,7 +11,8 @@ from oni_jax.envs.event_captions import EVENT, of_events, with_event_captions
 from oni_jax.envs.goals import BY_LLM, MODEL, NO_GOALS, Suggested, with_goals
 from oni_jax.envs.history import CAPTION, offered, past_specs, sources, with_history
 from oni_jax.host.plugins import load_plugins
-from oni_jax.settings.fields import UserError, nearest
+from oni_jax.settings.fields import UserError, given, nearest, sections
+from oni_jax.settings.plugins import bring
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import EVERYTHING, EnvSpec
 
@@ -31,6 +32,7 @@ def register_environment(environment: Environment) -> None:
             raise UserError(f"the Language of {task} has the name {name!a}: choose letters and digits")
         if name in languages():
             raise UserError(f"the Language name {name} of {task} is taken: choose another")
+    bring(EnvConfig(), environment.settings)
     ENVIRONMENTS.append(environment)
 
 
@@ -55,7 +57,7 @@ def find_environment(config: EnvConfig, suggested: Suggested | None = None) -> E
     for environment in ENVIRONMENTS:
         if config.root_env in environment.names:
             environment = with_event_captions(environment) if config.caption == EVENT else environment
-            has_goals = config.goals.goal_suggester not in (AUTO, NO_GOALS)
+            has_goals = config.goals.suggester not in (AUTO, NO_GOALS)
             return with_goals(environment, suggested) if has_goals else environment
     raise UserError(
         f"unknown root_env {config.root_env!r}; known: {', '.join(environment_names())}; one of your own needs --plugin"
@@ -99,35 +101,34 @@ def env_spec(config: EnvConfig, observations: Collection[str] = (EVERYTHING,)) -
 
 def check_env(config: EnvConfig) -> None:
     """Raises UserError: a setting is another environment's, or has no meaning beside the others."""
-    own = find_environment(config).settings
-    for group in {environment.settings for environment in ENVIRONMENTS} - {"", own}:
-        default = getattr(EnvConfig(), group)
-        for name, value in vars(getattr(config, group)).items():
-            if value != getattr(default, name):
-                raise UserError(f"--{name} {value}: has no meaning in {config.root_env}; leave it out")
+    read = find_environment(config).settings
+    others = {kind for environment in ENVIRONMENTS for kind in environment.settings} - {*read}
+    for section in sections(config).values():
+        for name, value in given(section).items() if type(section) in others else ():
+            raise UserError(f"--{name} {value}: has no meaning in {config.root_env}; leave it out")
     _check_used(config)
 
 
 def _check_used(config: EnvConfig) -> None:
     crafter, goals = config.crafter, config.goals
-    suggester = goals.goal_suggester
+    suggester = goals.suggester
     uses = {  # names of settings, what they need, and whether it is there
-        ("crafter_subgoals", "crafter_task_repeats"): ("--crafter_task", bool(crafter.crafter_task)),
-        ("crafter_textures",): ("--crafter_view rgb or grey", crafter.crafter_view != "tiles"),
+        ("crafter_subgoals", "crafter_task_repeats"): ("--crafter_task", bool(crafter.task)),
+        ("crafter_textures",): ("--crafter_view rgb or grey", crafter.view != "tiles"),
         ("goal_count",): ("--goal_suggester random", suggester == "random"),
         ("goal_table_size", "goal_similarity", "goal_parser"): (
             f"--goal_suggester {' or '.join(BY_LLM)}",
             suggester in BY_LLM,
         ),
         ("goal_answers",): (f"--goal_suggester {MODEL}", suggester == MODEL),
-        ("goal_threshold",): ("--goal_similarity embeddings", goals.goal_similarity == "embeddings"),
+        ("goal_threshold",): ("--goal_similarity embeddings", goals.similarity == "embeddings"),
         ("goal_success", "goal_repeats"): ("goals", suggester != NO_GOALS),
     }
+    changed = given(crafter) | given(goals)
     for names, (needed, is_there) in uses.items():
         for name in names:
-            of = crafter if hasattr(crafter, name) else goals
-            if not is_there and (value := getattr(of, name)) != getattr(type(of), name):
-                raise UserError(f"--{name} {value}: has no meaning without {needed}; leave it out")
+            if not is_there and name in changed:
+                raise UserError(f"--{name} {changed[name]}: has no meaning without {needed}; leave it out")
 
 
 def offered_spec(config: EnvConfig) -> EnvSpec:

@@ -2,10 +2,11 @@
 
 import dataclasses
 import os
+from typing import Any
 
 from oni_jax.host.files import check_output
 from oni_jax.settings.config import check_values
-from oni_jax.settings.fields import UserError, setting
+from oni_jax.settings.fields import UserError, plugin_sections, setting
 
 _COUNT = "[1, inf)"
 SAMPLE, GREEDY = "sample", "greedy"  # policies
@@ -60,6 +61,7 @@ class EvaluationConfig:
     )
     record_format: str = setting("gif", "Video format; mp4 needs the package imageio-ffmpeg.", choices=VIDEO_FORMATS)
     recordings_dir: str = setting("", "Folder for recordings; empty: recordings, in the experiment's folder.")
+    plugin_sections: tuple[Any, ...] = plugin_sections("EnvConfig")  # with the run's values
 
 
 def check_evaluate(config: EvaluationConfig) -> None:

@@ -17,7 +17,7 @@ def load_goals(run: Run, env: EnvConfig, env_steps: int | None) -> Suggested | N
         UserError: the run asked no LLM for goals, or has no model of it, or can't be read.
     """
     settings = env.goals
-    if settings.goal_suggester not in BY_LLM:
+    if settings.suggester not in BY_LLM:
         return None
     known = run.rewards(env_steps)
     for term, state in zip(known.rewards.terms, known.rewards.states(known.state), strict=True):
@@ -29,9 +29,9 @@ def load_goals(run: Run, env: EnvConfig, env_steps: int | None) -> Suggested | N
         found = term.reward.learning.suggests(state, answers)
         if found is None:
             continue
-        if settings.goal_suggester == LLM and found.table:
+        if settings.suggester == LLM and found.table:
             return Suggested(found.table)
-        if settings.goal_suggester == MODEL and found.model:
-            return found if settings.goal_answers == "first" else Suggested(model=found.model)
-    needed = "asked no LLM for goals" if settings.goal_suggester == LLM else "has learnt no model of an LLM's goals"
-    raise UserError(f"--goal_suggester {settings.goal_suggester}: {run.name} {needed}; name another, such as oracle")
+        if settings.suggester == MODEL and found.model:
+            return found if settings.answers == "first" else Suggested(model=found.model)
+    needed = "asked no LLM for goals" if settings.suggester == LLM else "has learnt no model of an LLM's goals"
+    raise UserError(f"--goal_suggester {settings.suggester}: {run.name} {needed}; name another, such as oracle")

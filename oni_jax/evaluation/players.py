@@ -14,9 +14,10 @@ from oni_jax.evaluation.episodes import chosen_task
 from oni_jax.evaluation.goals import load_goals
 from oni_jax.evaluation.playing import Agent
 from oni_jax.evaluation.step_rewards import Scoring, load_scoring
+from oni_jax.host.plugins import with_plugins
 from oni_jax.host.run_files import CHECKPOINTS, SETTINGS
 from oni_jax.runs.run import Run
-from oni_jax.settings.fields import UserError, with_values
+from oni_jax.settings.fields import UserError, own_settings, with_values
 from oni_jax.settings.worlds import CrafterConfig, EnvConfig
 from oni_jax.types import EnvSpec
 
@@ -52,14 +53,16 @@ def evaluated_task(config: EvaluationConfig) -> EnvConfig:
         env = Run(folder).plan.config.env
     env = dataclasses.replace(env, plugin=",".join(filter(None, (env.plugin, config.plugin))))
     env = dataclasses.replace(env, root_env=config.root_env or env.root_env)
+    values = {field.name: value for part in config.plugin_sections for field, value in own_settings(part)}
+    env = with_values(with_plugins(env, env.plugin), values)
     return chosen_task(_with_goals(config, env), env.root_env, config.max_episode_steps)
 
 
 def _with_goals(config: EvaluationConfig, env: EnvConfig) -> EnvConfig:
     """Returns a run's environment with the task to play, and with who suggests the goals that its policy sees."""
     if config.crafter_task:
-        check_env(EnvConfig(env.root_env, plugin=env.plugin, crafter=CrafterConfig(crafter_task=config.crafter_task)))
-        suggester = env.goals.goal_suggester
+        check_env(EnvConfig(env.root_env, plugin=env.plugin, crafter=CrafterConfig(task=config.crafter_task)))
+        suggester = env.goals.suggester
         values = {"crafter_task": config.crafter_task, "goal_suggester": TASK if suggester != NO_GOALS else suggester}
         env = with_values(env, values)
     return with_values(env, {"goal_suggester": config.goal_suggester} if config.goal_suggester else {})
@@ -89,7 +92,7 @@ def load_player(config: EvaluationConfig, experiment: str, env_steps: int | None
     env = dataclasses.replace(task, nethack=run.config.env.nethack)
     policy, params, spec, found = run.policy(env, env_steps)
     greedy = config.policy == GREEDY
-    if run.config.env.goals.goal_suggester in BY_LLM:
+    if run.config.env.goals.suggester in BY_LLM:
         goals = load_goals(run, env, found)
     else:  # of the run that it is compared with
         goals = load_goals(Run(os.path.join(config.train_dir, config.experiment)), env, None)

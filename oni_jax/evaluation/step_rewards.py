@@ -125,7 +125,7 @@ def _unknown(run: Run, reason: str) -> Scoring:
 
 def _why_unknown(run: RunRewards, index: int, env: EnvConfig) -> str:
     """Returns why one of a run's rewards can't be computed in an environment; "": it can."""
-    term, learnt, played = run.rewards.terms[index], run.config.env.goals.goal_suggester, env.goals.goal_suggester
+    term, learnt, played = run.rewards.terms[index], run.config.env.goals.suggester, env.goals.suggester
     if GOAL_REWARD in term.reward.final_observations and learnt in BY_LLM and learnt != played:
         return f"it pays goals of --goal_suggester {learnt}, and these are of {played}"
     is_labelled = any(annotation.question == term.question for annotation in run.annotations)

@@ -9,7 +9,8 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import Program, UserError
+from oni_jax.settings.plugins import with_brought
 
 INSTALLED = ("site-packages", "dist-packages")  # folders of packages
 OURS = "oni_jax"
@@ -36,6 +37,15 @@ def load_plugins(plugin: str) -> None:
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             where = "; looked for in the current folder and in $PYTHONPATH" * isinstance(error, ModuleNotFoundError)
             raise UserError(f"--plugin {name}: can't be imported ({reason}){where}") from error
+
+
+def with_plugins(config: Program, plugin: str) -> Program:
+    """Loads plugins. Returns the settings of a program with those that they bring. UserError: see `with_brought`."""
+    load_plugins(plugin)
+    try:
+        return with_brought(config) if plugin else config
+    except UserError as error:
+        raise UserError(f"--plugin {plugin}: {error}") from None
 
 
 def plugin_error(module: str, what: str, error: Exception) -> UserError:

@@ -34,7 +34,7 @@ class RgbCropEncoder(Encoder):
         if self.window is not None:
             return self.window(observations["chars"], observations["colors"])
         pixels = jnp.moveaxis(observations["obs"], 1, -1).astype(jnp.float32)
-        return ((pixels - self.network.obs_subtract_mean) / self.network.obs_scale).astype(self.dtype)
+        return ((pixels - self.network.rgbcrop.subtract_mean) / self.network.rgbcrop.scale).astype(self.dtype)
 
     def tables(self, params: PyTree) -> PyTree | None:
         """Precomputes tables, once for each version of the parameters; None where there are none."""
@@ -60,20 +60,21 @@ def make_rgbcrop_encoder(network: NetworkConfig, spec: EnvSpec) -> RgbCropEncode
 
     The image is drawn unless the environment shows `obs`, as the recorded ones do.
     """
+    image = network.rgbcrop
     activation = ACTIVATIONS[network.nonlinearity]
-    is_conv = network.encoder_subtype in CONV_LAYERS
-    if is_conv != (network.encoder_type == "conv"):
+    is_conv = image.subtype in CONV_LAYERS
+    if is_conv != (image.type == "conv"):
         raise UserError(
-            f"--encoder_subtype={network.encoder_subtype} is not of --encoder_type={network.encoder_type}: "
+            f"--encoder_subtype={image.subtype} is not of --encoder_type={image.type}: "
             f"use --encoder_type={'conv' if is_conv else 'resnet'}."
         )
     # As published, --policy_initialization is of all layers but the convolutional image encoder's.
     if is_conv:
-        stack = ConvStack(network.encoder_subtype, activation, FAN_IN_UNIFORM)
+        stack = ConvStack(image.subtype, activation, FAN_IN_UNIFORM)
     else:
         stack = ResNet(activation, POLICY_INITIALIZATIONS[network.policy_initialization])
     if "obs" in spec.observations:
         return RgbCropEncoder(network, stack, None)
     dtype = PRECISIONS[network.precision].dtype
-    window = make_window(glyph_table(), network.obs_subtract_mean, network.obs_scale, dtype)
+    window = make_window(glyph_table(), image.subtract_mean, image.scale, dtype)
     return RgbCropEncoder(network, stack, window)

@@ -74,13 +74,13 @@ class TorchbeastEncoder(Encoder):
         return Dense(features, self.initialization, name=name)
 
     def _convs(self, stride: int, name: str) -> GlyphConvs:
-        return GlyphConvs(self.network.encoder_num_layers, stride, self.initialization, self.dtype, name=name)
+        return GlyphConvs(self.network.torchbeast.num_layers, stride, self.initialization, self.dtype, name=name)
 
     @nn.compact
     def __call__(self, observations: Mapping[str, Array]) -> Array:
         """Observations [N, ...] -> [N, hidden_dim]."""
-        network, parts = self.network, []
-        width = network.encoder_embedding_dim
+        network, parts = self.network.torchbeast, []
+        width = network.embedding_dim
         if network.use_blstats:
             x = nn.relu(self._dense(width, "blstats_0")(observations["vector_obs"].astype(self.dtype)))
             parts.append(nn.relu(self._dense(width, "blstats_1")(x)))
@@ -89,15 +89,15 @@ class TorchbeastEncoder(Encoder):
             embedding = self.param("glyph_embedding", nn.initializers.normal(1.0), shape)
             glyphs = observations["glyphs"].astype(jnp.int32)
             if network.use_crop:
-                crop = crop_glyphs(glyphs, observations["hero_xy"], network.encoder_crop_dim)
+                crop = crop_glyphs(glyphs, observations["hero_xy"], network.crop_dim)
                 parts.append(self._convs(1, "crop")(crop, embedding))
             if network.use_glyphs:
                 parts.append(self._convs(2, "glyphs")(glyphs, embedding))
-        if network.encoder_msg_model != "none":
-            read = MessageNetwork(network.encoder_msg_model, self.initialization, self.dtype, name="message")
+        if network.msg_model != "none":
+            read = MessageNetwork(network.msg_model, self.initialization, self.dtype, name="message")
             parts.append(read(observations["message"]))
-        x = nn.relu(self._dense(network.encoder_hidden_dim // 2, "dense_0")(jnp.concatenate(parts, axis=-1)))
-        return self._dense(network.encoder_hidden_dim, "dense_1")(x)
+        x = nn.relu(self._dense(network.hidden_dim // 2, "dense_0")(jnp.concatenate(parts, axis=-1)))
+        return self._dense(network.hidden_dim, "dense_1")(x)
 
 
 class RankingNetwork(nn.Module):
@@ -123,7 +123,7 @@ def make_ranking_network(network: NetworkConfig) -> RankingNetwork:
 def make_glyph_encoder(network: NetworkConfig, spec: EnvSpec | None = None) -> TorchbeastEncoder:
     """Makes the encoder of the settings. Raises UserError where it would read nothing."""
     del spec
-    if network.use_crop and not network.use_blstats:
+    if network.torchbeast.use_crop and not network.torchbeast.use_blstats:
         raise UserError("--use_crop needs --use_blstats: turn it on too.")
     if not torchbeast_observations(network):
         raise UserError("nle_torchbeast_encoder sees nothing: use --use_blstats, --use_glyphs or a message model.")

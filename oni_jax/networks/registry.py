@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.learning import NetworkConfig
+from oni_jax.settings.plugins import bring
 from oni_jax.types import CAPTION, EVERYTHING, OPEN_GOALS, EnvSpec
 
 if TYPE_CHECKING:
@@ -25,15 +26,17 @@ class EncoderType(NamedTuple):
     # Makes {name: [N, ...]} -> [N, D] of an environment's observations. UserError: settings that don't fit.
     make: Callable[[NetworkConfig, EnvSpec], "nn.Module"]
     about: str = ""  # a line for --help encoder_custom
+    settings: tuple[type, ...] = ()  # that a plugin brings: sections of NetworkConfig, which become flags
 
 
 def torchbeast_observations(network: NetworkConfig) -> Collection[str]:
     """Names of the observations that the enabled parts of a TorchbeastEncoder read."""
+    parts = network.torchbeast
     needed = {
-        "vector_obs": network.use_blstats,
-        "glyphs": network.use_crop or network.use_glyphs,
-        "hero_xy": network.use_crop,
-        "message": network.encoder_msg_model != "none",
+        "vector_obs": parts.use_blstats,
+        "glyphs": parts.use_crop or parts.use_glyphs,
+        "hero_xy": parts.use_crop,
+        "message": parts.msg_model != "none",
     }
     return tuple(name for name, wanted in needed.items() if wanted)
 
@@ -81,6 +84,7 @@ def register_encoder(name: str, encoder: EncoderType) -> None:
     """Registers an encoder as --encoder_custom NAME. Raises UserError when the name is taken."""
     if name in ENCODERS:
         raise UserError(f"the encoder {name} is registered already: choose another name")
+    bring(NetworkConfig(), encoder.settings)
     ENCODERS[name] = encoder
 
 

@@ -7,7 +7,6 @@ answers that are there.
 
 import asyncio
 import contextlib
-import dataclasses
 import hashlib
 import json
 import math
@@ -33,7 +32,7 @@ from oni_jax.offline.segment_episodes import Segment, SegmentSampler, read_episo
 from oni_jax.runs.plan import Plan
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.config import Config
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import UserError, settings
 from oni_jax.types import Item
 
 NUM_EPISODES = 32  # of random actions, where none were recorded
@@ -101,16 +100,10 @@ def converse(config: WritePotential | WriteGoals, kind: str, result: str, make: 
 
 def _settings(config: WritePotential | WriteGoals, prompt: Prompt, model: str) -> dict[str, Any]:
     """Returns all that a conversation depends on."""
-    settings = dataclasses.asdict(config.write) | _flat(dataclasses.asdict(config.env))
-    settings |= {"prompt": prompt.digest, "llm_model": model}
-    settings = {name: value for name, value in settings.items() if name not in ("reward_dir", "num_rounds")}
-    return json.loads(json.dumps(settings))  # as they are read
-
-
-def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns settings without the parts that they are in."""
-    parts = ({name: value} if not isinstance(value, dict) else _flat(value) for name, value in settings.items())
-    return {name: value for part in parts for name, value in part.items()}
+    found = {field.name: value for part in (config.write, config.env) for field, value in settings(part)}
+    found |= {"prompt": prompt.digest, "llm_model": model}
+    found = {name: value for name, value in found.items() if name not in ("reward_dir", "num_rounds")}
+    return json.loads(json.dumps(found))  # as they are read
 
 
 def _digest(episodes: Sequence[Segment]) -> str:

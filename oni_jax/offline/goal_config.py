@@ -1,9 +1,10 @@
 """Settings of the program that trains a goal model."""
 
 import dataclasses
+from typing import Any
 
 from oni_jax.settings.config import check_values
-from oni_jax.settings.fields import POSITIVE, UserError, setting
+from oni_jax.settings.fields import POSITIVE, UserError, plugin_sections, setting
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,6 +18,7 @@ class TrainGoals:
     reward_model_batch_size: int = setting(512, "Answers in a gradient step.", within="[1, inf)")
     seed: int = setting(1, "Of the weights and the batches.", within="[0, inf)")
     plugin: str = setting("", "Module that registers your environment; may be given several times.", repeated=",")
+    plugin_sections: tuple[Any, ...] = plugin_sections("EnvConfig")
 
 
 def check_train_goals(config: TrainGoals) -> None:

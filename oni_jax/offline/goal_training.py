@@ -23,7 +23,7 @@ from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.learning import NetworkConfig
-from oni_jax.settings.rewards import RewardConfig
+from oni_jax.settings.rewards import RewardConfig, RewardModelConfig
 from oni_jax.settings.run import RunConfig
 from oni_jax.settings.worlds import EnvConfig, GoalConfig
 from oni_jax.types import Annotation, Item, PyTree
@@ -64,12 +64,16 @@ def run_of(config: TrainGoals) -> Config:
     """Returns the settings of a run whose goal model learns in the same way."""
     run = Config(
         network=NetworkConfig(encoder_custom="generic_encoder"),
-        env=EnvConfig(root_env=config.root_env, plugin=config.plugin, goals=GoalConfig(goal_suggester=MODEL)),
+        env=EnvConfig(
+            config.root_env,
+            plugin=config.plugin,
+            goals=GoalConfig(suggester=MODEL),
+            plugin_sections=config.plugin_sections,
+        ),
         reward=RewardConfig(
             llm_reward_type=GOAL_REWARDED,
             llm_reward_coeff=1.0,
-            reward_model_lr=config.reward_model_lr,
-            reward_model_batch_size=config.reward_model_batch_size,
+            model=RewardModelConfig(learning_rate=config.reward_model_lr, batch_size=config.reward_model_batch_size),
         ),
         annotation=AnnotationConfig(answers=config.answers),
         run=RunConfig(seed=config.seed),

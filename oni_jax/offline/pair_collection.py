@@ -82,7 +82,7 @@ def _build(config: CollectPairs) -> tuple[NetHackVectorEnv, Agent]:
         load_plugins(run.plan.config.env.plugin)  # one may register the encoder
         env_config = dataclasses.replace(env_config, nethack=run.config.env.nethack)
     try:
-        reads = policy_observations(run.config.network) if run else ()
+        reads = policy_observations(run.plan.config.network) if run else ()
         env = make_vector_env(env_config, collection.num_envs, collection.seed, 0, reads)
     except OSError as error:
         folder = tempfile.gettempdir()

@@ -1,12 +1,11 @@
 """Settings of the three offline programs: collect pairs, annotate them, train a reward on them."""
 
 import dataclasses
-from typing import Any
 
 from oni_jax.settings.annotation import AnnotationConfig, check_annotation, check_keeps_answers
 from oni_jax.settings.config import check_values
 from oni_jax.settings.fields import UserError, setting
-from oni_jax.settings.learning import ENCODER_SETTINGS, NetworkConfig, check_network
+from oni_jax.settings.learning import NetworkConfig, TorchbeastConfig, check_network
 from oni_jax.settings.worlds import EnvConfig
 
 _COUNT = "[1, inf)"
@@ -89,28 +88,15 @@ class RewardTrainingConfig:
     )
 
 
-# The fields of NetworkConfig that the reward model has.
-RewardNetworkConfig = dataclasses.make_dataclass(
-    "RewardNetworkConfig",
-    [
-        (field.name, field.type, dataclasses.field(default=field.default, metadata=field.metadata))
-        for field in dataclasses.fields(NetworkConfig)
-        if field.name in ENCODER_SETTINGS
-    ],
-    namespace={"__doc__": "The reward model's encoder."},
-    frozen=True,
-)
-
-
 @dataclasses.dataclass(frozen=True)
 class TrainReward:
     """The program launch.train_reward."""
 
     training: RewardTrainingConfig = RewardTrainingConfig()
-    network: Any = RewardNetworkConfig()
+    network: TorchbeastConfig = TorchbeastConfig()
 
     def encoder(self) -> NetworkConfig:
-        return NetworkConfig(**dataclasses.asdict(self.network))
+        return NetworkConfig(torchbeast=self.network)
 
 
 def check_collect(config: CollectPairs) -> None:
@@ -142,9 +128,9 @@ def check_annotate(config: AnnotatePairs) -> None:
 def check_train_reward(config: TrainReward) -> None:
     """Checks the settings. Raises UserError: the first invalid value."""
     check_values(config)
-    network = config.encoder()
-    check_network(network)
-    if network.encoder_msg_model == "none" and not (network.use_blstats or network.use_glyphs):
+    check_network(config.encoder())
+    network = config.network
+    if network.msg_model == "none" and not (network.use_blstats or network.use_glyphs):
         raise UserError("the reward model has no input: give it a message model, --use_blstats or --use_glyphs")
     if any(part in ("", ".", "..") for part in config.training.experiment.split("/")):
         raise UserError(f"--experiment {config.training.experiment!r}: must be the name of a folder")

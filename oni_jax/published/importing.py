@@ -34,7 +34,7 @@ from oni_jax.runs.experiment import experiment_folder, open_experiment, write_se
 from oni_jax.runs.kept import keep_files
 from oni_jax.runs.plan import Plan
 from oni_jax.settings.config import Config
-from oni_jax.settings.fields import UserError, with_values
+from oni_jax.settings.fields import UserError, given, with_values
 from oni_jax.settings.learning import NetworkConfig
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.training.loop import Progress
@@ -63,10 +63,9 @@ def import_run(config: Config, policy: StateDict | None, classifier: StateDict |
     if policy:
         params = import_params(policy.weights)
         found = policy_settings(params)
-        for name, value in found.items():
-            given = getattr(config.network, name)
-            if given not in (value, getattr(NetworkConfig(), name)):
-                raise UserError(f"--{name} {given}: the imported policy has {value}; leave the flag out")
+        for name, value in given(config.network).items():
+            if value != found.get(name, value):
+                raise UserError(f"--{name} {value}: the imported policy has {found[name]}; leave the flag out")
         config = with_values(config, found)
     folder = experiment_folder(config)
     path = os.path.join(folder, CHECKPOINTS)
@@ -91,7 +90,7 @@ def import_reward_model(folder: str, ranking: StateDict, normalisation: Normalis
         UserError: the weights are of no such network, or there is a reward model already.
     """
     params = import_params(ranking.weights)
-    network = NetworkConfig(**encoder_settings(params))
+    network = with_values(NetworkConfig(), encoder_settings(params))
     observations = env_spec(EnvConfig(), torchbeast_observations(network)).observations
     zeros = {name: jnp.zeros((1, *array.shape), array.dtype) for name, array in observations.items()}
     _check_fits("the ranking model", params, jax.eval_shape(make_ranking_network(network).init, initial_key(0), zeros))

@@ -17,7 +17,7 @@ ENDS = {"obs": "own", "next_obs": "caused"}  # values of --intrinsic_reward_at
 def pay(context: RewardContext, scorer: Scorer) -> "Paid":
     """Makes a scorer's values the reward as the settings say: at which end of a step, with which count exponent."""
     reward = context.config.reward
-    return Paid(scorer, ENDS[reward.intrinsic_reward_at], reward.beta_count_exponent, context.frozen)
+    return Paid(scorer, ENDS[reward.captions.at], reward.captions.count_exponent, context.frozen)
 
 
 def observations_after(trajectory: Trajectory, name: str) -> Array:

@@ -20,8 +20,20 @@ from oni_jax.networks.registry import policy_observations, torchbeast_observatio
 from oni_jax.rewards.bk.code import read_code
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.config import Config
-from oni_jax.settings.fields import UserError, nearest, own_settings
+from oni_jax.settings.fields import UserError, given, nearest, sections
 from oni_jax.settings.learning import NetworkConfig
+from oni_jax.settings.plugins import bring
+from oni_jax.settings.rewards import (
+    AptConfig,
+    CaptionRewardConfig,
+    CodeConfig,
+    EmbeddingsConfig,
+    GoalPotentialConfig,
+    NovelDConfig,
+    PotentialConfig,
+    RewardConfig,
+    RndConfig,
+)
 from oni_jax.types import GOAL_REWARD, EnvSpec
 
 if TYPE_CHECKING:  # they import JAX
@@ -66,7 +78,7 @@ class RewardType(NamedTuple):
     pays_goals: bool = False  # reads the goals that `--goal_suggester` suggests
     needs: str = ""  # the setting that names its file or folder
     may_need: tuple[str, ...] = ()  # others
-    own_settings: tuple[str, ...] = ()  # how the names begin of settings that only types with such a beginning read
+    settings: tuple[type, ...] = ()  # sections of RewardConfig that only such types read; a plugin's become flags
     # Names of the observations that it reads beside the captions. UserError: the model's folder can't be read.
     observations: Callable[[Config], Collection[str]] = lambda config: ()
     check: Callable[[Config], None] = lambda config: None  # of the settings, without building; raises UserError
@@ -117,8 +129,6 @@ def _needs_folder(name: str, program: str) -> Callable[[Config], None]:
 
 
 GOAL_REWARDED = "ellm"
-_OF_CAPTIONS = ("beta_count_exponent", "intrinsic_reward_at")
-_OF_POTENTIALS = ("potential_horizon", "potential_warmup_steps", "potential_shaping")
 REWARD_TYPES: dict[str, RewardType] = {
     "none": RewardType(lambda context: _in("base", "Reward")(), about="the environment's reward alone"),
     "online_cls": RewardType(
@@ -128,7 +138,7 @@ REWARD_TYPES: dict[str, RewardType] = {
         learns_answers=lambda config: config.reward.unanswered == "model",
         soft=True,
         of_events=True,
-        own_settings=_OF_CAPTIONS,
+        settings=(CaptionRewardConfig,),
     ),
     "online_cls_reward_model": RewardType(
         _in("oni.classification", "make"),
@@ -137,7 +147,7 @@ REWARD_TYPES: dict[str, RewardType] = {
         learns_answers=lambda config: True,
         soft=True,
         of_events=True,
-        own_settings=_OF_CAPTIONS,
+        settings=(CaptionRewardConfig,),
     ),
     "online_motif": RewardType(
         _in("oni.ranking", "make"),
@@ -145,7 +155,7 @@ REWARD_TYPES: dict[str, RewardType] = {
         query="ranking",
         threshold=-0.5,
         of_events=True,
-        own_settings=_OF_CAPTIONS,
+        settings=(CaptionRewardConfig,),
         observations=lambda config: _other_observations(config.network),
     ),
     "motif": RewardType(
@@ -153,7 +163,7 @@ REWARD_TYPES: dict[str, RewardType] = {
         about="a model that launch.train_reward has learnt from a data set of pairs (--reward_dir)",
         threshold=0.5,
         needs="reward_dir",
-        own_settings=_OF_CAPTIONS,
+        settings=(CaptionRewardConfig,),
         observations=lambda config: _other_observations(trained_model(config.reward.reward_dir).network),
         check=_needs_folder("motif", "launch.train_reward"),
     ),
@@ -162,39 +172,39 @@ REWARD_TYPES: dict[str, RewardType] = {
         about="similarity of the caption to the goal, by word vectors (--word_vectors); no LLM",
         threshold=0.0,
         needs="word_vectors",
-        own_settings=_OF_CAPTIONS,
+        settings=(CaptionRewardConfig,),
         check=_check_word_vectors,
     ),
     "count": RewardType(
         _in("baselines.count", "make"),
         about="every caption, by how often it was seen in the episode alone: what labels have to beat; no LLM",
         of_events=True,
-        own_settings=_OF_CAPTIONS,
+        settings=(CaptionRewardConfig,),
     ),
     "rnd": RewardType(
         _in("baselines.rnd", "make"),
         about="curiosity: the error of predicting a random network",
-        own_settings=("rnd_",),
+        settings=(RndConfig,),
     ),
     "noveld": RewardType(
         _in("baselines.rnd", "make_noveld"),
         about="curiosity: how much more novel a state is than the one before it",
-        own_settings=("rnd_", "noveld_"),
+        settings=(RndConfig, NovelDConfig),
     ),
     "apt": RewardType(
         _in("baselines.apt", "make"),
         about="curiosity: the distance to the nearest states of the batch",
-        own_settings=("apt_",),
+        settings=(AptConfig,),
     ),
     GOAL_REWARDED: RewardType(
         _in("ellm.goal_rewards", "make"),
         about="reaching goals that an LLM suggests for a state, once each an episode",
         query="suggestions",
-        asks=lambda config: config.env.goals.goal_suggester in BY_LLM and not config.reward.reward_dir,
-        learns_answers=lambda config: config.env.goals.goal_suggester == MODEL and not config.reward.reward_dir,
+        asks=lambda config: config.env.goals.suggester in BY_LLM and not config.reward.reward_dir,
+        learns_answers=lambda config: config.env.goals.suggester == MODEL and not config.reward.reward_dir,
         may_need=("word_vectors", "reward_dir"),
         pays_goals=True,
-        own_settings=("potential_embedding",),
+        settings=(EmbeddingsConfig,),
         observations=lambda config: [GOAL_REWARD],
         check=_in("embeddings.settings", "check_suggestions"),
     ),
@@ -202,7 +212,7 @@ REWARD_TYPES: dict[str, RewardType] = {
         _in("bk.bk_code", "make"),
         about="shaped by a potential in code, which an LLM wrote (launch.write_potential)",
         needs="reward_dir",
-        own_settings=(*_OF_POTENTIALS, "potential_workers"),
+        settings=(PotentialConfig, CodeConfig),
         observations=_in("bk.bk_code", "observations"),
         check=_check_code,
     ),
@@ -210,7 +220,7 @@ REWARD_TYPES: dict[str, RewardType] = {
         _in("bk.bk_pref", "make"),
         about="shaped by a potential that was learnt from an LLM's comparisons (launch.train_potential)",
         needs="reward_dir",
-        own_settings=_OF_POTENTIALS,
+        settings=(PotentialConfig,),
         observations=_in("bk.bk_pref", "observations"),
         check=_needs_folder("bk-pref", "launch.train_potential"),
     ),
@@ -219,7 +229,7 @@ REWARD_TYPES: dict[str, RewardType] = {
         about="shaped by similarity to goals that an LLM named (launch.write_goals)",
         needs="reward_dir",
         may_need=("word_vectors",),
-        own_settings=(*_OF_POTENTIALS, "potential_embedding", "potential_goal_threshold"),
+        settings=(PotentialConfig, GoalPotentialConfig, EmbeddingsConfig),
         observations=_in("bk.bk_goal", "observations"),
         check=_in("embeddings.settings", "check_goals"),
     ),
@@ -231,6 +241,7 @@ _OURS = frozenset(REWARD_TYPES)  # a plugin's may read the settings of any
 def register_reward(name: str, reward: RewardType) -> None:
     """Registers a reward as --llm_reward_type NAME. Raises UserError when the name is taken or not valid."""
     _check_name(name)
+    bring(RewardConfig(), reward.settings)
     REWARD_TYPES[name] = reward
 
 
@@ -254,7 +265,7 @@ def register_llm_reward(
     register_query(kind)
     make = _in("oni.plugin_question", "make")
     register_reward(
-        name, RewardType(lambda context: make(context, kind, value), name, own_settings=_OF_CAPTIONS, about=about)
+        name, RewardType(lambda context: make(context, kind, value), name, settings=(CaptionRewardConfig,), about=about)
     )
 
 
@@ -289,7 +300,7 @@ def _query(config: Config) -> str:
     kind = reward_type(config)
     if not kind.asks(config):
         return ""
-    is_strict = kind.query == Suggestions.name and config.env.goals.goal_parser == "strict"
+    is_strict = kind.query == Suggestions.name and config.env.goals.parser == "strict"
     return StrictSuggestions.name if is_strict else kind.query
 
 
@@ -357,22 +368,19 @@ def check_rewards(config: Config) -> None:
         _check_reward(own)
         if len(terms) > 1 and reward_type(own) is NONE:
             raise UserError("--llm_reward_type none: adds nothing to others; leave it out")
-    _check_own_settings(terms)
+    _check_read(terms)
     _check_asked_next(terms)
 
 
-def _check_own_settings(terms: Sequence[Config]) -> None:
+def _check_read(terms: Sequence[Config]) -> None:
     """Raises UserError: a setting was changed that only types read that the run does not have."""
-    given = {own.reward.llm_reward_type for own in terms}
-    if not given <= _OURS:
+    types = {term.reward.llm_reward_type for term in terms}
+    if not types <= _OURS:
         return
-    for own in terms:
-        for field, value in own_settings(own.reward):
-            readers = [name for name, kind in REWARD_TYPES.items() if field.name.startswith(kind.own_settings)]
-            if value != field.default and readers and not given & {*readers}:
-                raise UserError(
-                    f"--{field.name} {value}: has no meaning without --llm_reward_type {' or '.join(readers)}"
-                )
+    for section in (section for term in terms for section in sections(term.reward).values()):
+        readers = [name for name, kind in REWARD_TYPES.items() if type(section) in kind.settings]
+        for name, value in given(section).items() if readers and not types & {*readers} else ():
+            raise UserError(f"--{name} {value}: has no meaning without --llm_reward_type {' or '.join(readers)}")
 
 
 def _check_asked_next(terms: Sequence[Config]) -> None:

@@ -87,12 +87,10 @@ class RewardTrainer:
     ):
         replicas = replicas or parallel.Replicas()
         clip = optax.clip_by_global_norm(max_grad_norm) if max_grad_norm else optax.identity()
-        self._optimizer = optax.chain(clip, optax.adam(config.reward_model_lr, eps=ADAM_EPS))
-        self._schedule = schedule or Schedule(
-            config.reward_model_gradient_steps_per_update, config.reward_model_few_labels
-        )
-        shard_size = replicas.shard_size(config.reward_model_batch_size, "reward_model_batch_size")
-        self._dataset = DataSet(columns, config.reward_dataset_size, replicas)
+        self._optimizer = optax.chain(clip, optax.adam(config.model.learning_rate, eps=ADAM_EPS))
+        self._schedule = schedule or Schedule(config.model.gradient_steps_per_update, config.model.few_labels)
+        shard_size = replicas.shard_size(config.model.batch_size, "reward_model_batch_size")
+        self._dataset = DataSet(columns, config.model.dataset_size, replicas)
         self._seed = seed
         self._num_steps = 0
         self._num_replaced = 0  # rows that the checkpoint counts, but that were replaced before it was saved

@@ -5,7 +5,7 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from oni_jax.rewards.registry import reward_labels
 from oni_jax.runs.run import Run
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.config import Config
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import UserError, settings, with_values
 from oni_jax.settings.run import RunConfig
 from oni_jax.settings.worlds import ActorConfig, DevicesConfig
 
@@ -161,10 +161,10 @@ def group_runs(runs: Sequence[Curves]) -> list[Setting]:
 
 def _comparable(config: Config) -> Config:
     """Removes seeds, name, limits, machines and files; keeps whether an LLM or the judge answers."""
-    defaults: dict[str, Any] = {name: getattr(AnnotationConfig, name) for name in LOCAL}
+    defaults = {field.name: value for field, value in settings(AnnotationConfig()) if field.name in LOCAL}
 
     def without_local(own: AnnotationConfig) -> AnnotationConfig:
-        return dataclasses.replace(own, **(defaults | {"llm_server_addr": "a server" * bool(own.llm_server_addr)}))
+        return with_values(own, defaults | {"llm_server_addr": "a server" * bool(own.llm_server_addr)})
 
     others = tuple((reward, without_local(own)) for reward, own in config.others)
     annotation = without_local(config.annotation)

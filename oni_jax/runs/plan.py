@@ -106,8 +106,8 @@ class Plan:
         guide = self.config.pretrained.guide
         if not guide:
             return ()
-        network = Run(guide).config.network
-        if network.goal_conditioned and self.config.env.goals.goal_suggester == NO_GOALS:
+        network = Run(guide).plan.config.network
+        if network.goal_conditioned and self.config.env.goals.suggester == NO_GOALS:
             raise UserError(f"--guide {guide}: sees goals; say whose with --goal_suggester, such as task or oracle")
         return policy_observations(network)
 
@@ -138,20 +138,20 @@ def with_chosen_env(config: Config) -> Config:
     if env.caption == AUTO:
         is_event = labels_events and all(kind.of_events for _, kind in kinds)
         env = dataclasses.replace(env, caption=EVENT if is_event else STATE)
-    if goals.goal_suggester == AUTO:
+    if goals.suggester == AUTO:
         asks = any(term.annotation.llm_server_addr for term in paying)
-        of_state = TASK if env.crafter.crafter_task else LLM if asks else ORACLE
+        of_state = TASK if env.crafter.task else LLM if asks else ORACLE
         suggester = of_state if paying or config.network.goal_conditioned else NO_GOALS
-        goals = dataclasses.replace(goals, goal_suggester=suggester)
-    if config.network.goal_conditioned and goals.goal_suggester == NO_GOALS:
+        goals = dataclasses.replace(goals, suggester=suggester)
+    if config.network.goal_conditioned and goals.suggester == NO_GOALS:
         raise UserError(f"--goal_suggester {NO_GOALS}: --goal_conditioned shows goals to the policy; leave it out")
     env = dataclasses.replace(env, goals=goals)
     check_env(env)
-    if goals.goal_suggester in BY_LLM and not paying:
+    if goals.suggester in BY_LLM and not paying:
         raise UserError(
-            f"--goal_suggester {goals.goal_suggester}: nothing asks it without --llm_reward_type {GOAL_REWARDED}"
+            f"--goal_suggester {goals.suggester}: nothing asks it without --llm_reward_type {GOAL_REWARDED}"
         )
-    pays_task = paying and goals.goal_suggester == TASK
-    if env.crafter.crafter_task and not config.reward.extrinsic_reward_coeff and not pays_task:
+    pays_task = paying and goals.suggester == TASK
+    if env.crafter.task and not config.reward.extrinsic_reward_coeff and not pays_task:
         raise UserError("--crafter_task: pays nothing with --extrinsic_reward_coeff 0; give it another")
     return dataclasses.replace(config, env=env)

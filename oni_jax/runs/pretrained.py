@@ -1,6 +1,5 @@
 """Policies of earlier runs: to begin with, or to be guided by."""
 
-import dataclasses
 import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ from oni_jax.parallel import Replicas
 from oni_jax.runs.checkpointing import restore_params
 from oni_jax.runs.run import Run
 from oni_jax.settings.config import Config
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import UserError, settings
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import EnvSpec, PyTree
 
@@ -41,7 +40,7 @@ def load_pretrained(run: Run, env: EnvConfig, env_steps: int | None = None) -> P
     Raises:
         UserError: there is no such run or checkpoint, or it was trained on another kind of task.
     """
-    learnt, network = run.plan.policy_spec, run.config.network  # the first loads the plugins
+    learnt, network = run.plan.policy_spec, run.plan.config.network
     spec = env_spec(env, policy_observations(network))
     if (spec.num_actions, spec.observations) != (learnt.num_actions, learnt.observations):
         raise UserError(
@@ -57,11 +56,10 @@ def load_pretrained(run: Run, env: EnvConfig, env_steps: int | None = None) -> P
 def initial_params(config: Config) -> PyTree:
     """Loads the parameters of --init_from. Raises UserError: as `load_pretrained`, or its network is another."""
     folder = config.pretrained.init_from
-    network = Run(folder).config.network
-    for field in dataclasses.fields(network):
-        own, learnt = getattr(config.network, field.name), getattr(network, field.name)
-        if own != learnt:
-            raise UserError(f"--{field.name} {own}: --init_from {folder} was trained with {learnt}; give that")
+    learnt = {field.name: value for field, value in settings(Run(folder).plan.config.network)}
+    for field, value in settings(config.network):
+        if value != (before := learnt.get(field.name, field.default)):
+            raise UserError(f"--{field.name} {value}: --init_from {folder} was trained with {before}; give that")
     pretrained = load_pretrained(Run(folder), config.env)
     print(f"parameters from {folder} at {pretrained.env_steps:,} environment steps", flush=True)
     return pretrained.params

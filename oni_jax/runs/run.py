@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
+from oni_jax.host.plugins import load_plugins
 from oni_jax.host.run_files import SETTINGS, saved_steps
 from oni_jax.runs import labels
 from oni_jax.runs.kept import as_trained
@@ -13,6 +14,7 @@ from oni_jax.runs.message_counts import MessageCounts
 from oni_jax.runs.plan import Plan
 from oni_jax.settings.config import Config, check_values, config_from_json
 from oni_jax.settings.fields import UserError
+from oni_jax.settings.plugins import with_brought
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import Annotation
 
@@ -38,7 +40,7 @@ class Run:
 
     @functools.cached_property
     def config(self) -> Config:
-        """The settings that it was started with last, as they were given."""
+        """The settings that it was started with last, as they were given; `plan` reads those that its plugins bring."""
         path = os.path.join(self.folder, SETTINGS)
         try:
             with open(path, "rb") as file:
@@ -54,7 +56,12 @@ class Run:
     @functools.cached_property
     def plan(self) -> Plan:
         """Its plan, with the plugins and files that it was trained with, whatever the current folder is."""
-        return Plan(as_trained(self.folder, self.config))
+        config = as_trained(self.folder, self.config)
+        try:
+            load_plugins(config.env.plugin)
+        except UserError:  # the part of the plan that needs it says so
+            return Plan(config)
+        return Plan(with_brought(config) if config.env.plugin else config)
 
     def steps(self) -> Sequence[int]:
         """Returns the environment steps of its checkpoints, ascending."""

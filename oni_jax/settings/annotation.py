@@ -4,10 +4,25 @@ import dataclasses
 import re
 
 from oni_jax.settings.extra_fields import extra_body, extra_headers
-from oni_jax.settings.fields import COUNT, POSITIVE, UserError, setting
+from oni_jax.settings.fields import COUNT, POSITIVE, UserError, given, setting
 
 RECORDED, JUDGE = "recorded", "judge"  # of --answers
-JUDGE_SETTINGS = ("judge_wrong_fraction", "judge_wrong_seed", "judge_latency_secs")  # of the embedded judge
+
+
+@dataclasses.dataclass(frozen=True)
+class EmbeddedJudgeConfig:
+    """The rule-based judge of a run that names no server."""
+
+    wrong_fraction: float = setting(
+        0.0,
+        "Fraction of its items that the embedded judge answers wrongly: the same ones each time.",
+        within="[0, 1]",
+        flag="judge_wrong_fraction",
+    )
+    wrong_seed: int = setting(
+        0, "Which of its items the embedded judge answers wrongly.", within="[0, inf)", flag="judge_wrong_seed"
+    )
+    latency_secs: float = setting(0.0, "Seconds before each answer of the embedded judge.", flag="judge_latency_secs")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,14 +111,8 @@ class AnnotationConfig:
     )
     goal: str = setting("", "The player's goal in your own words; replaces goal_key's.")
     prompt_file: str = setting("", "Your own prompt, in the format of oni_jax/envs/nethack/prompts/*.json.")
-    judge_wrong_fraction: float = setting(
-        0.0,
-        "Fraction of its items that the embedded judge answers wrongly: the same ones each time.",
-        within="[0, 1]",
-    )
-    judge_wrong_seed: int = setting(0, "Which of its items the embedded judge answers wrongly.", within="[0, inf)")
-    judge_latency_secs: float = setting(0.0, "Seconds before each answer of the embedded judge.")
     label_store: str = setting("", "SQLite file of labels; empty: <train_dir>/<experiment>/labels.sqlite.")
+    judge: EmbeddedJudgeConfig = EmbeddedJudgeConfig()
 
 
 def check_keeps_answers(annotation: AnnotationConfig, where: str) -> None:
@@ -131,8 +140,8 @@ def check_annotation(annotation: AnnotationConfig) -> None:
     extra_body(annotation.llm_extra_body)
     extra_headers(annotation.llm_extra_headers)
     replaced_by = "--llm_server_addr" if annotation.llm_server_addr else "--answers" if annotation.answers else ""
-    for name in JUDGE_SETTINGS if annotation.answers != JUDGE and replaced_by else ():
-        if value := getattr(annotation, name):
+    if annotation.answers != JUDGE and replaced_by:
+        for name, value in given(annotation.judge).items():
             raise UserError(f"--{name} {value}: is of the embedded judge, which {replaced_by} replaces; leave it out")
     if annotation.answers == JUDGE and annotation.llm_server_addr:
         raise UserError("--answers judge: answers in a server's stead; leave --llm_server_addr out")

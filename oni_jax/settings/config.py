@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from oni_jax.settings.annotation import AnnotationConfig, check_annotation
-from oni_jax.settings.fields import UserError, is_within, own_settings, sections, settings, with_values
+from oni_jax.settings.fields import Setting, Unread, UserError, is_within, own_settings, sections, settings, with_values
 from oni_jax.settings.learning import (
     LearnerConfig,
     NetworkConfig,
@@ -16,6 +16,7 @@ from oni_jax.settings.learning import (
     check_network,
     check_pretrained,
 )
+from oni_jax.settings.plugins import with_brought
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.settings.run import RunConfig
 from oni_jax.settings.worlds import ActorConfig, DevicesConfig, EnvConfig
@@ -51,12 +52,14 @@ def config_to_json(config: Config) -> str:
             for name, part in parts.items()
         }
 
-    others = [tree({"reward": reward, "annotation": annotation}) for reward, annotation in config.others]
+    others = [tree({**sections(reward), **sections(annotation)}) for reward, annotation in config.others]
     return json.dumps({**tree(sections(config)), **({"others": others} if others else {})}, indent=2) + "\n"
 
 
 def config_from_json(text: str | bytes) -> Config:
     """Inverts `config_to_json`. Settings that the text lacks have their defaults.
+
+    Sections of a plugin that is not loaded are kept as they are, see `with_brought`.
 
     Raises:
         UserError: the text is no such object.
@@ -64,19 +67,43 @@ def config_from_json(text: str | bytes) -> Config:
     try:
         parts = json.loads(text)
         _name_the_judge(parts)
-        others = tuple(
-            (with_values(RewardConfig(), own["reward"]), with_values(AnnotationConfig(), own["annotation"]))
-            for own in parts.pop("others", ())
-        )
-        given = {name: value for part in parts.values() for name, value in part.items()}
-        config = dataclasses.replace(with_values(Config(), given), others=others)
+        others = tuple(map(_further_reward, parts.pop("others", ())))
+        config = dataclasses.replace(with_values(with_brought(Config(), only=parts), _flat(parts)), others=others)
+        if config.env.plugin and (unread := _unread(parts, config)):
+            config = dataclasses.replace(config, env=_with_sections(config.env, unread))
         for own in config.terms():
-            for (field, value), (_, default) in zip(settings(own), settings(Config())):
-                if type(value) is not type(default) and not (type(default) is float and type(value) is int):
+            for field, value in settings(own):
+                if type(value) is not field.type and not (field.type is float and type(value) is int):
                     raise ValueError(f"{field.name} is {value!r}")
         return config
     except (ValueError, AttributeError, TypeError, LookupError, RecursionError) as error:
         raise UserError(f"not the settings of a run (JSON object of sections): {error}") from None
+
+
+def _flat(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns the settings of all sections, by name: those of older runs lay in fewer sections."""
+    return {name: value for part in parts.values() for name, value in part.items()}
+
+
+def _further_reward(parts: Mapping[str, Mapping[str, Any]]) -> tuple[RewardConfig, AnnotationConfig]:
+    values = _flat({"reward": parts["reward"], "annotation": parts["annotation"], **parts})
+    reward, annotation = with_brought(RewardConfig(), only=parts), AnnotationConfig()
+    reward = _with_sections(reward, _unread(parts, Config(reward=reward)))
+    return with_values(reward, values), with_values(annotation, values)
+
+
+def _unread(parts: Mapping[str, Mapping[str, Any]], config: Config) -> tuple[Unread, ...]:
+    """Returns the sections that the settings lack: a plugin brings them that is not loaded."""
+    names = parts.keys() - sections(config).keys()
+    found = tuple(Unread(name, tuple(values.items())) for name, values in parts.items() if name in names)
+    for name, value in (value for section in found for value in section.values):
+        if type(value) not in (int, float, bool, str):
+            raise ValueError(f"{name} is {value!r}")
+    return found
+
+
+def _with_sections(owner: Any, added: tuple[Unread, ...]) -> Any:
+    return dataclasses.replace(owner, plugin_sections=(*owner.plugin_sections, *added))
 
 
 def _name_the_judge(parts: dict[str, Any]) -> None:
@@ -87,7 +114,7 @@ def _name_the_judge(parts: dict[str, Any]) -> None:
             asked["answers"] = "judge"
 
 
-def listed(config: Config) -> Iterator[tuple[dataclasses.Field, Any]]:
+def listed(config: Config) -> Iterator[tuple[Setting, Any]]:
     """Yields every setting with its value; with a list, as a flag takes it, where those of several rewards differ."""
     for own in zip(*map(settings, config.terms())):
         values = [value for _, value in own]
@@ -104,11 +131,12 @@ def hparams(config: Config) -> dict[str, int | float | bool | str]:
 
 def changed(old: Config, new: Config) -> list[str]:
     """Returns `name: old -> new` for each setting that differs; secrets are not compared."""
-    pairs = zip(listed(old), listed(new), strict=True)
+    before = {field.name: value for field, value in listed(old)}
+    pairs = [(field, before.get(field.name, field.default), after) for field, after in listed(new)]
     return [
-        f"{field.name}: {before!r} -> {after!r}"
-        for (field, before), (_, after) in pairs
-        if before != after and not field.metadata["secret"]
+        f"{field.name}: {value!r} -> {after!r}"
+        for field, value, after in pairs
+        if value != after and not field.metadata["secret"]
     ]
 
 
@@ -121,9 +149,11 @@ def check_resume(old: Config, new: Config) -> None:
     Raises:
         UserError: names the settings. (The caller compares the number of actions, which is fixed, too.)
     """
-    refused = {text.split(":")[0]: text for text in changed(old, new) if text.split(":")[0] in FIXED_ON_RESUME}
+    fixed = {field.name: field.default for field, _ in settings(new) if field.metadata["fixed"]}
+    refused = {text.split(":")[0]: text for text in changed(old, new) if text.split(":")[0] in fixed}
     if refused:
-        started_with = [f"--{field.name}={value}" for field, value in listed(old) if field.name in refused]
+        values = fixed | {field.name: value for field, value in listed(old)}
+        started_with = [f"--{name}={values[name]}" for name in refused]
         raise UserError(
             f"{'; '.join(refused.values())}: can't change when a run is resumed; give what it was started with, "
             f"{' '.join(started_with)}, or choose another --experiment"

@@ -1,11 +1,12 @@
 """Fields of settings: help text, range and choices of each, written once; and programs as sections of them.
 
 The launchers make a flag of each field; the rest of the program receives the frozen section it needs.
-Names and defaults are those of the published systems where they have them.
+Names of flags and defaults are those of the published systems where they have them.
 """
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
@@ -40,6 +41,7 @@ def nearest(word: str, known: Iterable[str], written: str = "") -> str:
     return f"; did you mean {written}{by_lower[near[0]]}?" if near else ""
 
 
+PLUGINS = "plugins"  # key of a field's metadata, see `plugin_sections`
 COUNT = "[1, inf)"
 WIDTH, DEPTH = "[1, 65536]", "[1, 1024]"  # of a network: XLA aborts the process at sizes that overflow
 
@@ -58,8 +60,9 @@ def setting(
     secret: bool = False,
     positional: bool = False,
     repeated: str = "",
+    flag: str = "",
 ) -> Any:
-    """Makes a dataclass field that becomes a flag.
+    """Makes a dataclass field that becomes a flag, see `Setting`.
 
     Args:
         default: also gives the type: int, float, bool or str.
@@ -71,49 +74,94 @@ def setting(
         secret: never printed or written.
         positional: a str of the command line's positional arguments, joined by commas.
         repeated: joins the values of a str whose flag may be given several times; empty: the last value holds.
+        flag: its name; empty: the field's.
     """
     metadata = {"help": text, "aliases": tuple(aliases), "choices": tuple(choices), "within": within, "fixed": fixed}
-    metadata |= {"secret": secret, "positional": positional, "repeated": repeated}
+    metadata |= {"secret": secret, "positional": positional, "repeated": repeated, "flag": flag}
     return dataclasses.field(default=default, metadata=metadata, repr=not secret)
 
 
-def sections(config: Any, name: str = "") -> dict[str, Any]:
-    """Returns the sections of a program's settings by name, nested ones included.
+def plugin_sections(owner: str) -> Any:
+    """Makes a dataclass field for the sections that plugins bring for the section of this class, see `bring`."""
+    return dataclasses.field(default=(), metadata={PLUGINS: owner})
 
-    A program may be a section itself, without a `name`: a PlayConfig is `play`.
+
+@dataclasses.dataclass(frozen=True)
+class Unread:
+    """A section of a run whose plugin is not loaded, as config.json has it."""
+
+    name: str
+    values: tuple[tuple[str, Any], ...]  # by flag
+
+
+def section_name(kind: type) -> str:
+    """Returns the name of a section that is in no other: that of a PlayConfig is `play`."""
+    return re.sub("(Config|Settings)$", "", kind.__name__).lower()
+
+
+def sections(config: Any, name: str = "") -> dict[str, Any]:
+    """Returns the sections of a program's settings by name, nested ones and those of plugins included.
+
+    A program may be a section itself, without a `name`, see `section_name`.
     """
-    name = name or type(config).__name__.removesuffix("Config").lower()
+    name = name or (config.name if isinstance(config, Unread) else section_name(type(config)))
     found = {name: config} if any(own_settings(config)) else {}
     for field in dataclasses.fields(config):
         part = getattr(config, field.name)
         if dataclasses.is_dataclass(part):
             found |= sections(part, field.name)
+        for brought in part if PLUGINS in field.metadata else ():
+            found |= sections(brought)
     return found
 
 
-def own_settings(section: Any) -> Iterator[tuple[dataclasses.Field, Any]]:
-    """Yields the fields of one section, with their values."""
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """A field of a section as users know it."""
+
+    name: str  # of the flag; code knows the field by where it belongs, such as reward.rnd.output_dim
+    type: Any  # int, float, bool or str
+    default: Any
+    metadata: Mapping[str, Any]  # arguments of `setting`
+
+
+def own_settings(section: Any) -> Iterator[tuple[Setting, Any]]:
+    """Yields the settings of one section, with their values."""
+    for name, value in section.values if isinstance(section, Unread) else ():
+        yield Setting(name, type(value), None, setting(None, "", within="[-inf, inf]").metadata), value
     for field in dataclasses.fields(section):
-        if field.metadata:  # by `setting`
-            yield field, getattr(section, field.name)
+        if "help" in field.metadata:  # by `setting`
+            kind = field.type if isinstance(field.type, type) else type(field.default)  # a module may annotate by texts
+            yield Setting(_flag(field), kind, field.default, field.metadata), getattr(section, field.name)
 
 
-def settings(config: Any) -> Iterator[tuple[dataclasses.Field, Any]]:
-    """Yields every field of all sections of a program, with its value. Names are unique over the sections."""
+def _flag(field: dataclasses.Field) -> str:
+    return field.metadata.get("flag") or field.name
+
+
+def settings(config: Any) -> Iterator[tuple[Setting, Any]]:
+    """Yields every setting of all sections of a program, with its value. Names are unique over the sections."""
     for section in sections(config).values():
         yield from own_settings(section)
 
 
 def with_values(config: Program, values: Mapping[str, Any]) -> Program:
-    """Returns `config` with some settings replaced, by name; unknown names are ignored."""
+    """Returns `config` with some settings replaced, by the names of their flags; unknown names are ignored."""
     parts = {}
     for field in dataclasses.fields(cast(Any, config)):
         part = getattr(config, field.name)
         if dataclasses.is_dataclass(part):
             parts[field.name] = with_values(part, values)
-        elif field.name in values:
-            parts[field.name] = values[field.name]
+        elif PLUGINS in field.metadata:
+            parts[field.name] = tuple(x if isinstance(x, Unread) else with_values(x, values) for x in part)
+        elif _flag(field) in values:
+            parts[field.name] = values[_flag(field)]
     return dataclasses.replace(cast(Any, config), **parts)
+
+
+def given(config: Any) -> dict[str, Any]:
+    """Returns the settings of a section, nested ones included, that are not their defaults, by name."""
+    return {field.name: value for field, value in settings(config) if value != field.default}
 
 
 def is_within(value: float, interval: str) -> bool:

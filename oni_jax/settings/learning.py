@@ -1,20 +1,69 @@
 """Settings of the policy network, of the learner, and of policies of earlier runs."""
 
 import dataclasses
+from typing import Any
 
-from oni_jax.settings.fields import COUNT, DEPTH, POSITIVE, WIDTH, UserError, setting
+from oni_jax.settings.fields import COUNT, DEPTH, POSITIVE, WIDTH, UserError, plugin_sections, setting
 
-# The fields of NetworkConfig that shape a reward model.
-ENCODER_SETTINGS = (
-    "encoder_embedding_dim",
-    "encoder_hidden_dim",
-    "encoder_crop_dim",
-    "encoder_num_layers",
-    "encoder_msg_model",
-    "use_crop",
-    "use_glyphs",
-    "use_blstats",
-)
+
+@dataclasses.dataclass(frozen=True)
+class RgbcropConfig:
+    """The encoder nle_rgbcrop_encoder."""
+
+    type: str = setting(
+        "conv",
+        "Kind of image encoder inside nle_rgbcrop_encoder.",
+        choices=("conv", "resnet"),
+        fixed=True,
+        flag="encoder_type",
+    )
+    subtype: str = setting(
+        "convnet_simple",
+        "Image encoder inside nle_rgbcrop_encoder.",
+        choices=("convnet_simple", "convnet_impala", "resnet_impala"),
+        fixed=True,
+        flag="encoder_subtype",
+    )
+    subtract_mean: float = setting(
+        0.0, "Value subtracted from the pixels (0-255).", fixed=True, flag="obs_subtract_mean"
+    )
+    scale: float = setting(
+        1.0,
+        "Divisor of the pixels after that. ONI: 1, raw pixels; Motif: 255.",
+        within=POSITIVE,
+        fixed=True,
+        flag="obs_scale",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class TorchbeastConfig:
+    """The encoder nle_torchbeast_encoder, also of reward models."""
+
+    embedding_dim: int = setting(
+        128, "Embedding size inside nle_torchbeast_encoder.", within=WIDTH, fixed=True, flag="encoder_embedding_dim"
+    )
+    hidden_dim: int = setting(
+        512, "Output size of nle_torchbeast_encoder.", within=WIDTH, fixed=True, flag="encoder_hidden_dim"
+    )
+    crop_dim: int = setting(
+        16, "Side of the square crop of glyphs around the hero.", within=DEPTH, fixed=True, flag="encoder_crop_dim"
+    )
+    num_layers: int = setting(
+        2, "Convolutional layers over glyphs.", within=DEPTH, fixed=True, flag="encoder_num_layers"
+    )
+    msg_model: str = setting(
+        "lt_cnn",
+        "Message network.",
+        choices=("lt_cnn", "lt_cnn_small", "none"),
+        fixed=True,
+        flag="encoder_msg_model",
+    )
+    use_crop: bool = setting(
+        False, "nle_torchbeast_encoder sees the glyphs around the hero (needs use_blstats).", fixed=True
+    )
+    use_glyphs: bool = setting(False, "nle_torchbeast_encoder sees the whole map of glyphs.", fixed=True)
+    use_blstats: bool = setting(False, "nle_torchbeast_encoder sees the statistics line.", fixed=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,15 +73,6 @@ class NetworkConfig:
     encoder_custom: str = setting(
         "nle_rgbcrop_encoder",
         "Observation encoder of the policy; an unknown one lists them all. generic_encoder reads any environment.",
-        fixed=True,
-    )
-    encoder_type: str = setting(
-        "conv", "Kind of image encoder inside nle_rgbcrop_encoder.", choices=("conv", "resnet"), fixed=True
-    )
-    encoder_subtype: str = setting(
-        "convnet_simple",
-        "Image encoder inside nle_rgbcrop_encoder.",
-        choices=("convnet_simple", "convnet_impala", "resnet_impala"),
         fixed=True,
     )
     hidden_size: int = setting(512, "Width of the image embedding and of the recurrent core.", within=WIDTH, fixed=True)
@@ -51,22 +91,6 @@ class NetworkConfig:
     policy_initialization: str = setting(
         "orthogonal", "Initial weights of the policy.", choices=("orthogonal", "xavier_uniform")
     )
-    obs_subtract_mean: float = setting(0.0, "Value subtracted from the pixels (0-255).", fixed=True)
-    obs_scale: float = setting(
-        1.0, "Divisor of the pixels after that. ONI: 1, raw pixels; Motif: 255.", within=POSITIVE, fixed=True
-    )
-    encoder_embedding_dim: int = setting(128, "Embedding size inside nle_torchbeast_encoder.", within=WIDTH, fixed=True)
-    encoder_hidden_dim: int = setting(512, "Output size of nle_torchbeast_encoder.", within=WIDTH, fixed=True)
-    encoder_crop_dim: int = setting(16, "Side of the square crop of glyphs around the hero.", within=DEPTH, fixed=True)
-    encoder_num_layers: int = setting(2, "Convolutional layers over glyphs.", within=DEPTH, fixed=True)
-    encoder_msg_model: str = setting(
-        "lt_cnn", "Message network.", choices=("lt_cnn", "lt_cnn_small", "none"), fixed=True
-    )
-    use_crop: bool = setting(
-        False, "nle_torchbeast_encoder sees the glyphs around the hero (needs use_blstats).", fixed=True
-    )
-    use_glyphs: bool = setting(False, "nle_torchbeast_encoder sees the whole map of glyphs.", fixed=True)
-    use_blstats: bool = setting(False, "nle_torchbeast_encoder sees the statistics line.", fixed=True)
     goal_conditioned: bool = setting(False, "The policy sees the open goals of its state.", fixed=True)
     language_state: bool = setting(
         False,
@@ -80,6 +104,9 @@ class NetworkConfig:
         "accelerators, float32 elsewhere.",
         choices=("float32", "bfloat16", "tf32", "auto"),
     )
+    rgbcrop: RgbcropConfig = RgbcropConfig()
+    torchbeast: TorchbeastConfig = TorchbeastConfig()
+    plugin_sections: tuple[Any, ...] = plugin_sections("NetworkConfig")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,7 +235,7 @@ def check_batch_size(learner: LearnerConfig, num_devices: int) -> None:
 
 def check_network(network: NetworkConfig) -> None:
     """Raises UserError: an encoder lacks an input that it needs."""
-    if network.use_crop and not network.use_blstats:
+    if network.torchbeast.use_crop and not network.torchbeast.use_blstats:
         raise UserError("--use_crop needs --use_blstats, which holds the hero's position")
 
 

@@ -1,8 +1,209 @@
 """Settings of the intrinsic reward."""
 
 import dataclasses
+from typing import Any
 
-from oni_jax.settings.fields import COUNT, POSITIVE, WIDTH, setting
+from oni_jax.settings.fields import COUNT, POSITIVE, WIDTH, plugin_sections, setting
+
+
+@dataclasses.dataclass(frozen=True)
+class CaptionRewardConfig:
+    """Rewards of captions."""
+
+    count_exponent: float = setting(
+        3.0,
+        "Episodic count bonus: a caption seen n times in an episode has its reward divided by n^this.",
+        flag="beta_count_exponent",
+    )
+    at: str = setting(
+        "obs",
+        "Caption that step t is rewarded for: of the observation before its action, or of the one it caused.",
+        choices=("obs", "next_obs"),
+        flag="intrinsic_reward_at",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class RewardModelConfig:
+    """Reward models that learn while the policy does."""
+
+    learning_rate: float = setting(
+        1e-4, "Adam's step size for a reward model.", within=POSITIVE, flag="reward_model_lr"
+    )
+    batch_size: int = setting(
+        256, "Captions, or pairs, in a reward model's gradient step.", within=COUNT, flag="reward_model_batch_size"
+    )
+    gradient_steps_per_update: int = setting(
+        32,
+        "Gradient steps of a reward model each time that labels come, while few are held.",
+        within=COUNT,
+        flag="reward_model_gradient_steps_per_update",
+    )
+    few_labels: int = setting(
+        25_000,
+        "Labels, or pairs, from which on a reward model makes one gradient step per update instead.",
+        flag="reward_model_few_labels",
+    )
+    dataset_size: int = setting(
+        262_144,
+        "Labels, or pairs, held for a reward model; the oldest are replaced.",
+        within=COUNT,
+        flag="reward_dataset_size",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class RankingConfig:
+    """Reward models of ranked pairs: motif and online_motif."""
+
+    encoder: str = setting(
+        "nle_torchbeast_encoder",
+        "Observation encoder of the ranking reward models; its parts are those of the policy's.",
+        choices=("nle_torchbeast_encoder",),
+        fixed=True,
+        flag="reward_encoder",
+    )
+    subsample: int = setting(
+        10,
+        "online_motif: pairs are drawn from every n-th observation of a batch.",
+        within=COUNT,
+        flag="online_dataset_subsample",
+    )
+    remove_duplicated_obs: bool = setting(False, "online_motif: deduplicate a batch's captions before drawing pairs.")
+
+
+@dataclasses.dataclass(frozen=True)
+class RndConfig:
+    """Random network distillation: rnd and noveld."""
+
+    features: str = setting(
+        "observations",
+        "rnd and noveld: predict a random network of the normalised observations, or of the policy's encoding of them.",
+        choices=("observations", "policy"),
+        fixed=True,
+        flag="rnd_features",
+    )
+    output_dim: int = setting(
+        128,
+        "rnd and noveld: outputs of the random network. BK: 512.",
+        within=WIDTH,
+        fixed=True,
+        flag="rnd_output_dim",
+    )
+    learning_rate: float = setting(
+        1e-4, "rnd and noveld: Adam's step size for the predictor.", within=POSITIVE, flag="rnd_learning_rate"
+    )
+    update_proportion: float = setting(
+        0.25,
+        "rnd and noveld: fraction of a batch's observations that the predictor learns from.",
+        within="(0, 1]",
+        flag="rnd_update_proportion",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class NovelDConfig:
+    """NovelD."""
+
+    alpha: float = setting(
+        1.0,
+        "noveld: weight of the error before a step, which is taken from the one after it. ELLM: 1; NovelD: 0.5.",
+        within="(0, 1]",
+        flag="noveld_alpha",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class AptConfig:
+    """Active pre-training: apt."""
+
+    output_dim: int = setting(32, "apt: size of an embedding.", within=WIDTH, fixed=True, flag="apt_output_dim")
+    neighbours: int = setting(12, "apt: nearest neighbours whose distances pay.", within=COUNT, flag="apt_neighbours")
+    particles: int = setting(
+        1024,
+        "apt: observations of a batch, drawn at random, among which neighbours are sought.",
+        within="[2, inf)",
+        flag="apt_particles",
+    )
+    learning_rate: float = setting(
+        1e-4, "apt: Adam's step size for the embedding.", within=POSITIVE, flag="apt_learning_rate"
+    )
+    update_proportion: float = setting(
+        0.25,
+        "apt: fraction of a batch's steps that the embedding learns from.",
+        within="(0, 1]",
+        flag="apt_update_proportion",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class PotentialConfig:
+    """Potentials: bk-code, bk-pref and bk-goal."""
+
+    horizon: int = setting(
+        5,
+        "bk-*: steps before the present one that a potential sees; bk-goal reads 4 of them.",
+        aliases=("reward_model_horizon",),
+        within="[1, 1000]",
+        fixed=True,
+        flag="potential_horizon",
+    )
+    warmup_steps: int = setting(
+        50_000,
+        "bk-*: environment steps from which the potential's scale is taken; until then shaping pays nothing.",
+        fixed=True,
+        flag="potential_warmup_steps",
+    )
+    shaping: str = setting(
+        "corrected",
+        "bk-*: potential-based shaping, or as BK's published code does it: late, and across the ends of episodes.",
+        aliases=("shaping",),
+        choices=("corrected", "published"),
+        fixed=True,
+        flag="potential_shaping",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class CodeConfig:
+    """Potentials in code: bk-code."""
+
+    workers: int = setting(2, "bk-code: processes that call the code.", within="[1, 256]", flag="potential_workers")
+
+
+@dataclasses.dataclass(frozen=True)
+class GoalPotentialConfig:
+    """Potentials of goals: bk-goal."""
+
+    threshold: float = setting(
+        0.75,
+        "bk-goal: a step whose cosine to a goal is not above it has the potential 0. BK: 0.85, with bert-small, whose "
+        "cosines are larger.",
+        aliases=("subgoal_reward_threshold",),
+        within="[-1, 1]",
+        fixed=True,
+        flag="potential_goal_threshold",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class EmbeddingsConfig:
+    """Embeddings of texts: bk-goal and ellm."""
+
+    kind: str = setting(
+        "sentences",
+        "bk-goal: what compares texts: a sentence encoder, the LLM server's /v1/embeddings, word vectors, or counts of "
+        "words and pairs of words, which know no meaning.",
+        choices=("sentences", "server", "words", "grams"),
+        fixed=True,
+        flag="potential_embeddings",
+    )
+    model: str = setting(
+        "",
+        "bk-goal: the encoder's folder (sentences), or the model's name (server); empty: the package's, or llm_model.",
+        fixed=True,
+        flag="potential_embedding_model",
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,14 +220,6 @@ class RewardConfig:
         0.0, "Weight of the intrinsic reward; above 0 for every type but none.", aliases=("llm_reward",)
     )
     extrinsic_reward_coeff: float = setting(1.0, "Weight of the environment's reward.", aliases=("extrinsic_reward",))
-    beta_count_exponent: float = setting(
-        3.0, "Episodic count bonus: a caption seen n times in an episode has its reward divided by n^this."
-    )
-    intrinsic_reward_at: str = setting(
-        "obs",
-        "Caption that step t is rewarded for: of the observation before its action, or of the one it caused.",
-        choices=("obs", "next_obs"),
-    )
     llm_reward_value: str = setting(
         "label",
         "online_cls and online_cls_reward_model: reward a caption by its label, 0 or 1, or its probability of helpful.",
@@ -61,91 +254,14 @@ class RewardConfig:
     word_vectors: str = setting(
         "", "cosine-bow, and bk-goal by words: word vectors, a fastText .bin or a word2vec text file (.vec, .txt)."
     )
-    reward_encoder: str = setting(
-        "nle_torchbeast_encoder",
-        "Observation encoder of the ranking reward models; its parts are those of the policy's.",
-        choices=("nle_torchbeast_encoder",),
-        fixed=True,
-    )
-    reward_model_lr: float = setting(1e-4, "Adam's step size for a reward model.", within=POSITIVE)
-    reward_model_batch_size: int = setting(256, "Captions, or pairs, in a reward model's gradient step.", within=COUNT)
-    reward_model_gradient_steps_per_update: int = setting(
-        32, "Gradient steps of a reward model each time that labels come, while few are held.", within=COUNT
-    )
-    reward_model_few_labels: int = setting(
-        25_000, "Labels, or pairs, from which on a reward model makes one gradient step per update instead."
-    )
-    reward_dataset_size: int = setting(
-        262_144, "Labels, or pairs, held for a reward model; the oldest are replaced.", within=COUNT
-    )
-    online_dataset_subsample: int = setting(
-        10, "online_motif: pairs are drawn from every n-th observation of a batch.", within=COUNT
-    )
-    remove_duplicated_obs: bool = setting(False, "online_motif: deduplicate a batch's captions before drawing pairs.")
-    rnd_features: str = setting(
-        "observations",
-        "rnd and noveld: predict a random network of the normalised observations, or of the policy's encoding of them.",
-        choices=("observations", "policy"),
-        fixed=True,
-    )
-    rnd_output_dim: int = setting(
-        128, "rnd and noveld: outputs of the random network. BK: 512.", within=WIDTH, fixed=True
-    )
-    rnd_learning_rate: float = setting(1e-4, "rnd and noveld: Adam's step size for the predictor.", within=POSITIVE)
-    rnd_update_proportion: float = setting(
-        0.25, "rnd and noveld: fraction of a batch's observations that the predictor learns from.", within="(0, 1]"
-    )
-    noveld_alpha: float = setting(
-        1.0,
-        "noveld: weight of the error before a step, which is taken from the one after it. ELLM: 1; NovelD: 0.5.",
-        within="(0, 1]",
-    )
-    apt_output_dim: int = setting(32, "apt: size of an embedding.", within=WIDTH, fixed=True)
-    apt_neighbours: int = setting(12, "apt: nearest neighbours whose distances pay.", within=COUNT)
-    apt_particles: int = setting(
-        1024, "apt: observations of a batch, drawn at random, among which neighbours are sought.", within="[2, inf)"
-    )
-    apt_learning_rate: float = setting(1e-4, "apt: Adam's step size for the embedding.", within=POSITIVE)
-    apt_update_proportion: float = setting(
-        0.25, "apt: fraction of a batch's steps that the embedding learns from.", within="(0, 1]"
-    )
-    potential_horizon: int = setting(
-        5,
-        "bk-*: steps before the present one that a potential sees; bk-goal reads 4 of them.",
-        aliases=("reward_model_horizon",),
-        within="[1, 1000]",
-        fixed=True,
-    )
-    potential_warmup_steps: int = setting(
-        50_000,
-        "bk-*: environment steps from which the potential's scale is taken; until then shaping pays nothing.",
-        fixed=True,
-    )
-    potential_shaping: str = setting(
-        "corrected",
-        "bk-*: potential-based shaping, or as BK's published code does it: late, and across the ends of episodes.",
-        aliases=("shaping",),
-        choices=("corrected", "published"),
-        fixed=True,
-    )
-    potential_workers: int = setting(2, "bk-code: processes that call the code.", within="[1, 256]")
-    potential_embeddings: str = setting(
-        "sentences",
-        "bk-goal: what compares texts: a sentence encoder, the LLM server's /v1/embeddings, word vectors, or counts of "
-        "words and pairs of words, which know no meaning.",
-        choices=("sentences", "server", "words", "grams"),
-        fixed=True,
-    )
-    potential_embedding_model: str = setting(
-        "",
-        "bk-goal: the encoder's folder (sentences), or the model's name (server); empty: the package's, or llm_model.",
-        fixed=True,
-    )
-    potential_goal_threshold: float = setting(
-        0.75,
-        "bk-goal: a step whose cosine to a goal is not above it has the potential 0. BK: 0.85, with bert-small, whose "
-        "cosines are larger.",
-        aliases=("subgoal_reward_threshold",),
-        within="[-1, 1]",
-        fixed=True,
-    )
+    captions: CaptionRewardConfig = CaptionRewardConfig()
+    model: RewardModelConfig = RewardModelConfig()
+    ranking: RankingConfig = RankingConfig()
+    rnd: RndConfig = RndConfig()
+    noveld: NovelDConfig = NovelDConfig()
+    apt: AptConfig = AptConfig()
+    potential: PotentialConfig = PotentialConfig()
+    bk_code: CodeConfig = CodeConfig()
+    bk_goal: GoalPotentialConfig = GoalPotentialConfig()
+    embeddings: EmbeddingsConfig = EmbeddingsConfig()
+    plugin_sections: tuple[Any, ...] = plugin_sections("RewardConfig")

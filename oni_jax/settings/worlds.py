@@ -3,8 +3,9 @@
 import dataclasses
 import os
 import re
+from typing import Any
 
-from oni_jax.settings.fields import COUNT, UserError, setting
+from oni_jax.settings.fields import COUNT, UserError, plugin_sections, setting
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,11 +36,19 @@ class NetHackConfig:
 class BabyAIConfig:
     """BabyAI-Text's own settings."""
 
-    babyai_size: int = setting(
-        0, "Side of BabyAI-Text's room, its walls included; 0: the level's own.", within="[0, 64]", fixed=True
+    size: int = setting(
+        0,
+        "Side of BabyAI-Text's room, its walls included; 0: the level's own.",
+        within="[0, 64]",
+        fixed=True,
+        flag="babyai_size",
     )
-    babyai_num_distractors: int = setting(
-        -1, "Objects beside BabyAI-Text's targets; -1: the level's own.", within="[-1, 1000]", fixed=True
+    num_distractors: int = setting(
+        -1,
+        "Objects beside BabyAI-Text's targets; -1: the level's own.",
+        within="[-1, 1000]",
+        fixed=True,
+        flag="babyai_num_distractors",
     )
 
 
@@ -47,57 +56,68 @@ class BabyAIConfig:
 class CrafterConfig:
     """Crafter's own settings."""
 
-    crafter_actions: str = setting(
+    actions: str = setting(
         "",
         "ELLM's actions: harder, 139, or easier, 27; empty: the task's own.",
         choices=("", "harder", "easier"),
         fixed=True,
+        flag="crafter_actions",
     )
-    crafter_length: int = setting(0, "Steps of an episode of Crafter; 0: the task's own.", fixed=True)
-    crafter_dying: str = setting(
-        "", "Whether an episode of Crafter ends without health; empty: the task's own.", choices=("", "on", "off")
+    length: int = setting(0, "Steps of an episode of Crafter; 0: the task's own.", fixed=True, flag="crafter_length")
+    dying: str = setting(
+        "",
+        "Whether an episode of Crafter ends without health; empty: the task's own.",
+        choices=("", "on", "off"),
+        flag="crafter_dying",
     )
-    crafter_task: str = setting(
+    task: str = setting(
         "",
         "What pays in Crafter instead of its own reward: a goal, such as `attack cow`, or several in an order, such as "
         "`deforestation`; empty: the world's own reward.",
+        flag="crafter_task",
     )
-    crafter_subgoals: str = setting(
+    subgoals: str = setting(
         "hidden",
         "Goals on the way to --crafter_task: not needed, unless the task consists of them (hidden); to be reached in "
         "their order, one at a time, which a goal_conditioned policy sees (shown); or each of them pays, too (paid).",
         choices=("hidden", "shown", "paid"),
+        flag="crafter_subgoals",
     )
-    crafter_task_repeats: bool = setting(
-        False, "As published: an episode goes on when --crafter_task is solved, and its last goal pays again."
+    task_repeats: bool = setting(
+        False,
+        "As published: an episode goes on when --crafter_task is solved, and its last goal pays again.",
+        flag="crafter_task_repeats",
     )
-    crafter_view: str = setting(
+    view: str = setting(
         "tiles",
         "What a policy sees of Crafter: numbers of the cells, and a vector of the rest (tiles); pictures of 64 x 64 "
         "pixels (rgb); or ELLM's, the last 4 of 84 x 84 in grey (grey).",
         choices=("tiles", "rgb", "grey"),
         fixed=True,
+        flag="crafter_view",
     )
-    crafter_textures: str = setting(
+    textures: str = setting(
         "plain",
         "Of Crafter's pictures: ours, or the published ones, which the extra [crafter] installs.",
         choices=("plain", "published"),
         fixed=True,
+        flag="crafter_textures",
     )
-    crafter_maps: str = setting(
+    maps: str = setting(
         "auto",
         "Crafter's maps: from a stock, made once and kept on disk, or each episode's own, made when it begins; auto: a "
         "stock on accelerators, their own elsewhere, as in evaluation.",
         choices=("auto", "stock", "exact"),
+        flag="crafter_maps",
     )
-    crafter_map_stock: int = setting(4096, "Maps in Crafter's stock.", within="[1, 65536]")
+    map_stock: int = setting(4096, "Maps in Crafter's stock.", within="[1, 65536]", flag="crafter_map_stock")
 
 
 @dataclasses.dataclass(frozen=True)
 class GoalConfig:
     """Goals that are suggested for an environment's states."""
 
-    goal_suggester: str = setting(
+    suggester: str = setting(
         "auto",
         "Who suggests goals for a state: an LLM by its caption, a model that learns from the LLM's answers on the "
         "device and so suggests at first sight (model), what its prerequisites allow (oracle), --crafter_task, all "
@@ -105,47 +125,54 @@ class GoalConfig:
         "task, or an LLM where ellm has an --llm_server_addr, else the oracle.",
         choices=("auto", "none", "llm", "model", "oracle", "task", "all", "random"),
         fixed=True,
+        flag="goal_suggester",
     )
-    goal_answers: str = setting(
+    answers: str = setting(
         "first",
         "--goal_suggester model: the LLM's answer counts where there is one, and the model's elsewhere (first), or the "
         "model's alone (model).",
         choices=("first", "model"),
         fixed=True,
+        flag="goal_answers",
     )
-    goal_success: str = setting(
+    success: str = setting(
         "strict",
         "What reaches a goal: an action that took effect; loose: also one that names what is faced or owned, as "
         "published; tried: any action of that name.",
         choices=("strict", "loose", "tried"),
         fixed=True,
+        flag="goal_success",
     )
-    goal_repeats: bool = setting(False, "A goal pays each time, not once an episode.", fixed=True)
-    goal_count: int = setting(5, "Goals suggested for a state at random.", within=COUNT, fixed=True)
-    goal_parser: str = setting(
+    repeats: bool = setting(False, "A goal pays each time, not once an episode.", fixed=True, flag="goal_repeats")
+    count: int = setting(5, "Goals suggested for a state at random.", within=COUNT, fixed=True, flag="goal_count")
+    parser: str = setting(
         "tolerant",
         "Reads the goals in an LLM's answer: lists of any form, or only lines that begin with a dash, as published.",
         choices=("tolerant", "strict"),
         fixed=True,
+        flag="goal_parser",
     )
-    goal_similarity: str = setting(
+    similarity: str = setting(
         "exact",
         "A goal is suggested by its own words, or by any that mean nearly the same (embeddings, those of "
         "--potential_embeddings).",
         choices=("exact", "embeddings"),
         fixed=True,
+        flag="goal_similarity",
     )
-    goal_threshold: float = setting(
+    threshold: float = setting(
         0.99,
         "Cosine of embeddings above which words suggest a goal; reaching it pays that cosine.",
         within="[0, 1]",
         fixed=True,
+        flag="goal_threshold",
     )
-    goal_table_size: int = setting(
+    table_size: int = setting(
         32768,
         "Captions whose suggested goals the device holds; beyond, the oldest give way.",
         within=COUNT,
         fixed=True,
+        flag="goal_table_size",
     )
 
 
@@ -169,6 +196,7 @@ class EnvConfig:
     babyai: BabyAIConfig = BabyAIConfig()
     crafter: CrafterConfig = CrafterConfig()
     goals: GoalConfig = GoalConfig()
+    plugin_sections: tuple[Any, ...] = plugin_sections("EnvConfig")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -115,8 +115,8 @@ class LabelScorer(Scorer):
 
     def __init__(self, labels: Labels, settings: RewardConfig, spec: EnvSpec):
         self.spec, self.labels, self.coeffs = spec, ("helpful",), np.ones(1)
-        self._labels, self._exponent = labels, settings.beta_count_exponent
-        self.pays_own = np.array([settings.intrinsic_reward_at == "obs"])
+        self._labels, self._exponent = labels, settings.captions.count_exponent
+        self.pays_own = np.array([settings.captions.at == "obs"])
 
     def score(self, steps: Steps) -> np.ndarray:
         is_own = bool(self.pays_own[0])

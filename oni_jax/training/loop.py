@@ -370,7 +370,7 @@ class Training:
 
 def _task(config: Config) -> list[str]:
     """Returns the names of what episodes' statistics are about."""
-    return [config.env.root_env, config.env.crafter.crafter_task]
+    return [config.env.root_env, config.env.crafter.task]
 
 
 def _of_servers(stats: Mapping[str, Any]) -> dict[str, Any]:

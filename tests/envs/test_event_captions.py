@@ -17,7 +17,7 @@ from oni_jax.settings.rewards import RewardConfig
 from oni_jax.settings.worlds import CrafterConfig, EnvConfig
 from tests.envs.device.signals_env import SignalsEnv
 
-CRAFTER = EnvConfig(root_env="Crafter-v1", crafter=CrafterConfig(crafter_map_stock=8, crafter_maps="stock"))
+CRAFTER = EnvConfig(root_env="Crafter-v1", crafter=CrafterConfig(map_stock=8, maps="stock"))
 
 
 def play(config: EnvConfig, num_steps: int = 30) -> list[tuple[list[bytes], list[bytes], list[bytes], list[bool]]]:

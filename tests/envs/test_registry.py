@@ -21,7 +21,7 @@ COMPILED_ALIKE = {name for name in NAMES if name.startswith(("BabyAI", "Crafter"
     "name", [pytest.param(name, marks=pytest.mark.slow if name in COMPILED_ALIKE else ()) for name in NAMES]
 )
 def test_the_spec_is_that_of_the_environment(name):
-    config = EnvConfig(root_env=name, crafter=CrafterConfig(crafter_map_stock=16))
+    config = EnvConfig(root_env=name, crafter=CrafterConfig(map_stock=16))
     env = make_vector_env(config, num_envs=2, seed=1, first_index=0)
     out = step_output(env)
     env.reset(out)

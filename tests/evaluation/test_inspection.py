@@ -55,7 +55,7 @@ def settings_of(folder: pathlib.Path, name: str, **values: object) -> Config:
         own["word_vectors"] = write_text(folder / "words.vec", WORDS)
     if reward_type(with_values(Config(), own)).needs == "reward_dir":
         own["reward_dir"] = str(folder / "model")
-        network = NetworkConfig(**REWARD_NETWORK)
+        network = with_values(NetworkConfig(), REWARD_NETWORK)
         params = drawn(make_ranking_network(network).init, jax.random.key(3), {"message": np.zeros((1, 256), np.uint8)})
         quantiles = dict(zip(QUANTILES, np.linspace(-1, 1, len(QUANTILES))))
         (folder / "model").mkdir(exist_ok=True)

@@ -52,8 +52,8 @@ def settings(train_dir: str, experiment: str = "seeing", **values) -> Evaluation
 )
 def test_goals_are_those_of_the_task_or_the_named_suggester_s(train_dir, experiment, given, suggester):
     task = evaluated_task(settings(train_dir, experiment, **given))
-    assert task.goals.goal_suggester == suggester
-    assert task.crafter.crafter_task == given.get("crafter_task", "")
+    assert task.goals.suggester == suggester
+    assert task.crafter.task == given.get("crafter_task", "")
 
 
 def test_goals_of_an_llm_that_was_not_asked_are_refused_in_one_line(train_dir):

@@ -37,7 +37,7 @@ def test_a_replay_is_the_episode(evaluation, tmp_path):
 
 @pytest.mark.slow
 def test_a_room_s_replay_is_the_episode_whatever_came_before_it():
-    env = EnvConfig("BabyAI-Text-PickUp-RedBall-S20", 25, babyai=BabyAIConfig(babyai_size=7, babyai_num_distractors=2))
+    env = EnvConfig("BabyAI-Text-PickUp-RedBall-S20", 25, babyai=BabyAIConfig(size=7, num_distractors=2))
     spec = env_spec(env)
     make_env = functools.partial(make_vector_env, env, seed=evaluation_seed(5))
     episodes = play_episodes(make_env, spec, RandomAgent(spec.num_actions, 5), NUM_SLOTS + 3, 25, num_workers=0)

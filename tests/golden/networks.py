@@ -13,8 +13,8 @@ from oni_jax.networks.glyphs import RankingNetwork, TorchbeastEncoder, crop_glyp
 from oni_jax.networks.policy import ActorCritic, make_policy
 from oni_jax.ops import losses, shaping
 from oni_jax.published.published import import_params
-from oni_jax.settings.learning import LearnerConfig, NetworkConfig
-from oni_jax.settings.rewards import RewardConfig
+from oni_jax.settings.learning import LearnerConfig, NetworkConfig, RgbcropConfig, TorchbeastConfig
+from oni_jax.settings.rewards import CaptionRewardConfig, RewardConfig
 from oni_jax.types import ArraySpec, EnvSpec
 
 Npz = Mapping[str, np.ndarray]
@@ -27,7 +27,9 @@ ROUNDING = 5e-6  # of an array's largest value: what float32 sums in another ord
 
 # What the recording does not hold of its settings (golden data's README).
 LEARNER = LearnerConfig(gamma=0.99, reward_scale=1.0, bootstrap="published")
-REWARD = RewardConfig(extrinsic_reward_coeff=0.1, llm_reward_coeff=0.4, beta_count_exponent=3.0)
+REWARD = RewardConfig(
+    extrinsic_reward_coeff=0.1, llm_reward_coeff=0.4, captions=CaptionRewardConfig(count_exponent=3.0)
+)
 
 
 def recognises(npz: Npz) -> bool:
@@ -74,9 +76,8 @@ def recorded_policy(npz: Npz) -> ActorCritic:
     """The policy with the sizes of the recorded weights."""
     num_convs = sum(".conv_head." in name and name.endswith(".weight") for name in weights_of(npz))
     network = NetworkConfig(
-        obs_scale=255.0,
         hidden_size=npz["w/core.core.weight_hh_l0"].shape[1],
-        encoder_subtype="convnet_simple" if num_convs == 3 else "convnet_impala",
+        rgbcrop=RgbcropConfig(scale=255.0, subtype="convnet_simple" if num_convs == 3 else "convnet_impala"),
     )
     names = {"obs": "in/obs", "vector_obs": "in/vector_obs", "message": "in/message"}
     observations = {ours: ArraySpec(npz[name].shape[1:], f"{npz[name].dtype}") for ours, name in names.items()}
@@ -137,7 +138,7 @@ def recorded_batch(npz: Npz) -> loss.LossInputs:
     env_reward, llm_reward, counts = (jnp.asarray(npz[f"in/{n}"].T) for n in ("env_reward", "llm_reward", "msg_count"))
     rewards = shaping.mix_rewards(
         shaping.clip_reward(env_reward, LEARNER.reward_scale, LEARNER.reward_clip),
-        shaping.episodic_count_bonus(llm_reward, counts, REWARD.beta_count_exponent)[None],
+        shaping.episodic_count_bonus(llm_reward, counts, REWARD.captions.count_exponent)[None],
         REWARD.extrinsic_reward_coeff,
         [REWARD.llm_reward_coeff],
     )
@@ -161,14 +162,16 @@ def torchbeast_outputs(npz: Npz) -> dict[str, np.ndarray]:
     characters = weights.get("encoder.char_lt.weight")
     use_crop = "out/crop" in npz
     network = NetworkConfig(
-        encoder_embedding_dim=0 if embedding is None else embedding.shape[1],
-        encoder_hidden_dim=len(weights["encoder.fc.2.bias"]),
-        encoder_crop_dim=npz["out/crop"].shape[-1] if use_crop else 0,
-        encoder_num_layers=sum(name.startswith("encoder.extract_representation.") for name in weights) // 2,
-        encoder_msg_model="none" if characters is None else "lt_cnn" if characters.shape[1] == 32 else "lt_cnn_small",
-        use_blstats="encoder.embed_blstats.0.weight" in weights,
-        use_crop=use_crop,
-        use_glyphs="encoder.extract_representation.0.weight" in weights,
+        torchbeast=TorchbeastConfig(
+            embedding_dim=0 if embedding is None else embedding.shape[1],
+            hidden_dim=len(weights["encoder.fc.2.bias"]),
+            crop_dim=npz["out/crop"].shape[-1] if use_crop else 0,
+            num_layers=sum(name.startswith("encoder.extract_representation.") for name in weights) // 2,
+            msg_model="none" if characters is None else "lt_cnn" if characters.shape[1] == 32 else "lt_cnn_small",
+            use_blstats="encoder.embed_blstats.0.weight" in weights,
+            use_crop=use_crop,
+            use_glyphs="encoder.extract_representation.0.weight" in weights,
+        )
     )
     observations = {name: jnp.asarray(npz[f"in/{name}"]) for name in ("vector_obs", "message", "glyphs")}
     observations["hero_xy"] = observations["vector_obs"][:, :2]
@@ -177,5 +180,5 @@ def torchbeast_outputs(npz: Npz) -> dict[str, np.ndarray]:
     )
     outputs = {"out/reward": reward, "out/encoder": captured["intermediates"]["encoder"]["__call__"][0]}
     if use_crop:
-        outputs["out/crop"] = crop_glyphs(observations["glyphs"], observations["hero_xy"], network.encoder_crop_dim)
+        outputs["out/crop"] = crop_glyphs(observations["glyphs"], observations["hero_xy"], network.torchbeast.crop_dim)
     return {name: np.asarray(x) for name, x in outputs.items()}

@@ -25,7 +25,7 @@ from oni_jax.rewards.baselines import rnd, rnd_inputs
 from oni_jax.rewards.registry import RewardContext
 from oni_jax.settings.config import Config
 from oni_jax.settings.learning import NetworkConfig
-from oni_jax.settings.rewards import RewardConfig
+from oni_jax.settings.rewards import RewardConfig, RndConfig
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import ArraySpec, EnvSpec
 from tests.golden import data_file
@@ -159,7 +159,7 @@ def test_target_and_predictor_of_curiosity(recording):
 def test_curiosity_and_the_predictor_s_loss(recording, monkeypatch):
     """The reward as a run makes it, in an environment that shows these images: normalised, here as bk_encoder would."""
     monkeypatch.setattr(rnd_inputs, "env_spec", lambda *args: recording.spec)
-    settings = RewardConfig(llm_reward_type="rnd", rnd_output_dim=SIZE, rnd_update_proportion=1.0)
+    settings = RewardConfig(llm_reward_type="rnd", rnd=RndConfig(output_dim=SIZE, update_proportion=1.0))
     config = Config(EnvConfig(root_env="Catch-v0"), network=NETWORK, reward=settings)
     reward = rnd.make(RewardContext(config, recording.spec))
     empty = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), jax.eval_shape(reward.init, jax.random.key(0)))

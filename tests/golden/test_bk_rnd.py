@@ -24,7 +24,7 @@ from oni_jax.rewards.baselines.rnd_inputs import Inputs, Observations
 from oni_jax.rewards.registry import RewardContext
 from oni_jax.settings.config import Config
 from oni_jax.settings.learning import LearnerConfig, NetworkConfig
-from oni_jax.settings.rewards import RewardConfig
+from oni_jax.settings.rewards import RewardConfig, RndConfig
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import ArraySpec, EnvSpec, RewardOutput, Trajectory
 from tests.golden import data_file
@@ -64,7 +64,7 @@ class Known:
     def __init__(self, shape: tuple[int, ...], normalised: bool, frozen: bool = False):
         self.size = int(np.prod(shape))
         network = NetworkConfig(hidden_size=1, policy_initialization="xavier_uniform")
-        settings = RewardConfig(llm_reward_type="rnd", rnd_output_dim=self.size)
+        settings = RewardConfig(llm_reward_type="rnd", rnd=RndConfig(output_dim=self.size))
         config = Config(
             EnvConfig(root_env="Catch-v0"), network=network, reward=settings, learner=LearnerConfig(gamma=0.99)
         )

@@ -16,7 +16,7 @@ from oni_jax.rewards.baselines.rnd_inputs import Inputs, Observations
 from oni_jax.rewards.registry import RewardContext
 from oni_jax.settings.config import Config
 from oni_jax.settings.learning import LearnerConfig, NetworkConfig
-from oni_jax.settings.rewards import RewardConfig
+from oni_jax.settings.rewards import RewardConfig, RndConfig
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import ArraySpec, EnvSpec, Trajectory
 from tests.golden import data_file
@@ -64,7 +64,7 @@ def difference(npz) -> dict:
 def test_recorded_rewards(name, alpha, after):
     npz = np.load(data_file(f"ellm_{name}_reward.npz"))
     network = NetworkConfig(hidden_size=2 * WIDTH, policy_initialization="xavier_uniform")
-    settings = RewardConfig(llm_reward_type=name, rnd_output_dim=OUTPUTS, rnd_learning_rate=1e-30)
+    settings = RewardConfig(llm_reward_type=name, rnd=RndConfig(output_dim=OUTPUTS, learning_rate=1e-30))
     config = Config(EnvConfig(root_env="Catch-v0"), network=network, reward=settings, learner=LearnerConfig(gamma=0.0))
     reader = Features()
     reward = RndReward(RewardContext(config, EnvSpec(reader.inputs, 7, False, ())), reader, alpha)

@@ -112,7 +112,7 @@ def test_actions_are_worth_their_largest_cosine_with_a_suggestion(encoder, reque
     for case in recorded("text_reward"):
         if case["encoder"] != encoder or case["threshold"] == 1:  # where rounding decides
             continue
-        matcher = Matcher([case["action"]], GoalConfig(goal_threshold=case["threshold"]), embed)
+        matcher = Matcher([case["action"]], GoalConfig(threshold=case["threshold"]), embed)
         worth, _ = matcher.of_words(case["suggestions"])
         assert worth == pytest.approx(case["reward"], abs=2e-3), case
         num_paid += worth > 0

@@ -76,7 +76,7 @@ class Replayed(DeviceWrapper):
 def test_recorded_tasks(number):
     run = RECORDED["runs"][number]
     name, mode, ends = run["task"], MODES[run["hierarchical"]], run["end_on_success"]
-    settings = CrafterConfig(crafter_task=name, crafter_subgoals=mode, crafter_task_repeats=not ends)
+    settings = CrafterConfig(task=name, subgoals=mode, task_repeats=not ends)
     replayed = Replayed(make_env(EnvConfig(root_env="CrafterTextEnv-v1")), number)
     env = with_task(replayed, settings)
     assert isinstance(env, Pursued)
@@ -112,7 +112,7 @@ def test_recorded_compositions():
 
 @pytest.mark.parametrize("task", ["fly", "attack zombies"])
 def test_unknown_tasks(task):
-    config = EnvConfig(root_env="CrafterTextEnv-v1", crafter=CrafterConfig(crafter_task=task))
+    config = EnvConfig(root_env="CrafterTextEnv-v1", crafter=CrafterConfig(task=task))
     with pytest.raises(UserError, match="--crafter_task"):
         find_environment(config).make_spec(config)
 

@@ -10,7 +10,7 @@ from launch import flags, help, refused_flags
 from oni_jax.offline.pair_config import AnnotatePairs, CollectPairs, TrainReward, check_annotate, check_train_reward
 from oni_jax.settings.config import Config, changed, check_resume, config_from_json, config_to_json
 from oni_jax.settings.fields import UserError, settings, with_values
-from oni_jax.settings.learning import NetworkConfig
+from oni_jax.settings.learning import NetworkConfig, TorchbeastConfig
 
 ONI = (
     "--train_dir YOUR_DIR --llm_model Meta-Llama-3.1-8B-Instruct --llm_server_addr localhost --experiment default "
@@ -75,7 +75,7 @@ def test_a_reward_dir_implies_the_offline_reward():
     reward = parse(f"{MOTIF} {MOTIF_REWARD_MODEL}").reward
     assert reward.llm_reward_type == "motif"
     assert reward.reward_dir == "train_dir/reward_saving_dir/standard_reward/"
-    assert (reward.reward_encoder, reward.eps_threshold_quantile) == ("nle_torchbeast_encoder", "0.5")
+    assert (reward.ranking.encoder, reward.eps_threshold_quantile) == ("nle_torchbeast_encoder", "0.5")
 
 
 def test_command_lines_of_the_offline_pipeline():
@@ -108,7 +108,7 @@ def test_help_of_the_offline_programs(program):
 
 def test_encoder_flags_shape_the_reward_model():
     config = flags.parse(["--use-blstats", "--encoder_hidden_dim", "64"], TrainReward())
-    assert config.encoder() == NetworkConfig(use_blstats=True, encoder_hidden_dim=64)
+    assert config.encoder() == NetworkConfig(torchbeast=TorchbeastConfig(use_blstats=True, hidden_dim=64))
     with pytest.raises(UserError, match="use_blstats"):
         check_train_reward(flags.parse(["--use_crop"], TrainReward()))
 
@@ -210,7 +210,11 @@ def test_several_rewards_have_settings_of_their_own_where_these_are_lists():
     assert config.others == ((second.reward, second.annotation),)
     for own, each in ((first, ("online_cls", 0.4, "gold")), (second, ("online_motif", 0.1, "combat"))):
         assert (own.reward.llm_reward_type, own.reward.llm_reward_coeff, own.annotation.goal_key) == each
-        assert (own.reward.beta_count_exponent, own.reward.extrinsic_reward_coeff, own.learner.gamma) == (0.0, 0.3, 0.5)
+        assert (own.reward.captions.count_exponent, own.reward.extrinsic_reward_coeff, own.learner.gamma) == (
+            0.0,
+            0.3,
+            0.5,
+        )
         assert own.terms() == [own]
 
 
@@ -223,6 +227,12 @@ def test_the_order_of_the_flags_does_not_matter_and_the_last_one_wins():
 def test_a_list_of_another_length_that_does_not_count(before):
     """Overridden by the last one, as in a script that appends to a command line."""
     assert parse(f"{before} {TWO}") == parse(TWO)
+
+
+def test_settings_of_a_reward_s_parts_are_lists():
+    terms = parse(TWO + "--beta_count_exponent 2,1 --judge_wrong_seed 4,5").terms()
+    assert [term.reward.captions.count_exponent for term in terms] == [2.0, 1.0]
+    assert [term.annotation.judge.wrong_seed for term in terms] == [4, 5]
 
 
 @pytest.mark.parametrize("flag", ["--rew_norm=true,false", "--rew_norm=True,False", "--rew_norm true,false"])

@@ -72,7 +72,7 @@ def test_a_named_config(task, method, tmp_path):
     assert (config.env.root_env, config.reward.extrinsic_reward_coeff) == TASKS[task]
     assert (config.reward.llm_reward_type, config.reward.llm_reward_coeff) == METHODS[method]
     assert config.learner.reward_scale == (0.1 if method == "motif" else 1.0)
-    assert config.network.obs_scale == (255.0 if method == "motif" else 1.0)
+    assert config.network.rgbcrop.scale == (255.0 if method == "motif" else 1.0)
     assert config.run.experiment == name
     changed = {
         field.name for (field, value), (_, default) in zip(settings(config), settings(Config())) if value != default
@@ -110,7 +110,7 @@ def test_a_small_machine_s_settings_change_sizes_and_how_models_learn(method):
 def test_ellm_s_settings(name):
     config = flags.parse(["--config", name])
     flags.check(config)
-    assert (config.env.goals.goal_suggester, config.env.goals.goal_success) == ELLM[name]
+    assert (config.env.goals.suggester, config.env.goals.success) == ELLM[name]
     assert (config.env.root_env, config.reward.llm_reward_type) == ("CrafterTextEnv-v1", "ellm")
     assert (config.reward.extrinsic_reward_coeff, config.run.experiment) == (0.0, name)
     assert config.network.goal_conditioned
@@ -119,7 +119,7 @@ def test_ellm_s_settings(name):
 def test_a_task_s_settings():
     config = flags.parse(["--config", "ellm_task", "--crafter_task", "sleep"])
     flags.check(config)
-    assert (config.env.goals.goal_suggester, config.env.crafter.crafter_task) == ("task", "sleep")
+    assert (config.env.goals.suggester, config.env.crafter.task) == ("task", "sleep")
     assert (config.reward.llm_reward_type, config.reward.extrinsic_reward_coeff) == ("none", 1.0)
     # The policy of ellm_oracle fits
     assert config.network == flags.parse(["--config", "ellm_oracle"]).network

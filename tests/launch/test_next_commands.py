@@ -230,7 +230,7 @@ def test_from_episodes_to_training(tmp_path, monkeypatch, capsys):
     line = printed(capsys.readouterr().out)["train_potential"]
     assert execute(line, "--encoder_custom mlp_encoder --hidden_size 8 --width 8 --batch_size 16 --num_epochs 1") == 0
     config = accepted(printed(capsys.readouterr().out)["train"])
-    assert (config.reward.reward_dir, config.reward.potential_horizon) == ("s_preferences", 4)
+    assert (config.reward.reward_dir, config.reward.potential.horizon) == ("s_preferences", 4)
 
     assert execute(found["write_goals"], "--num_rounds 2") == 0
     assert flags.parse(words_of(printed(capsys.readouterr().out)["train"])).reward.reward_dir == "s_goals"

@@ -227,7 +227,7 @@ def test_an_axis_may_set_several_flags(names, tmp_path):
     runs = plan([f"{'+'.join(names)}=3-4", "gamma=0.5"], [], CATCH, str(tmp_path / "s"))
     assert [run.name for run in runs] == ["seed=3_gamma=0.5", "seed=4_gamma=0.5"]
     assert [run.cell for run in runs] == [{"gamma": "0.5"}] * 2  # seeds of one cell
-    assert [(run.config.run.seed, run.config.annotation.judge_wrong_seed) for run in runs] == [(3, 3), (4, 4)]
+    assert [(run.config.run.seed, run.config.annotation.judge.wrong_seed) for run in runs] == [(3, 3), (4, 4)]
 
 
 def test_jobs_by_default(monkeypatch):

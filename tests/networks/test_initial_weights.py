@@ -15,7 +15,8 @@ from oni_jax.envs.registry import env_spec
 from oni_jax.networks.classifier import MessageClassifier
 from oni_jax.networks.glyphs import make_ranking_network
 from oni_jax.networks.policy import init_params, make_policy
-from oni_jax.settings.learning import NetworkConfig
+from oni_jax.settings.fields import with_values
+from oni_jax.settings.learning import NetworkConfig, TorchbeastConfig
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import PyTree
 
@@ -133,11 +134,13 @@ CLASSIFIER = {
 
 
 def policy_params(key: jax.Array, **network: object) -> PyTree:
-    return init_params(make_policy(NetworkConfig(**network), SPEC), SPEC, key)  # type: ignore
+    return init_params(make_policy(with_values(NetworkConfig(), network), SPEC), SPEC, key)
 
 
 def ranking_params(key: jax.Array) -> PyTree:
-    network = make_ranking_network(NetworkConfig(use_blstats=True, use_crop=True, use_glyphs=True))
+    network = make_ranking_network(
+        NetworkConfig(torchbeast=TorchbeastConfig(use_blstats=True, use_crop=True, use_glyphs=True))
+    )
     zeros = {name: jnp.zeros((1, *array.shape), array.dtype) for name, array in SPEC.observations.items()}
     return jax.jit(network.init)(key, zeros)
 

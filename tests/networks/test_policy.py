@@ -11,8 +11,8 @@ from oni_jax.networks import cpu, images
 from oni_jax.networks.initializers import ORTHOGONAL
 from oni_jax.networks.policy import init_params, make_policy, with_tables
 from oni_jax.ops.glyph_table import glyph_table
-from oni_jax.settings.fields import UserError
-from oni_jax.settings.learning import NetworkConfig
+from oni_jax.settings.fields import UserError, with_values
+from oni_jax.settings.learning import NetworkConfig, RgbcropConfig, TorchbeastConfig
 from oni_jax.types import ArraySpec, EnvSpec
 
 OBSERVATIONS = {
@@ -82,7 +82,7 @@ def test_unroll_equals_steps_and_starts_anew_with_each_episode(changes):
 @pytest.mark.parametrize("subtype", ["convnet_simple", pytest.param("convnet_impala", marks=pytest.mark.slow)])
 def test_look_up_changes_no_value_and_no_gradient(subtype, monkeypatch):
     monkeypatch.setattr(images, "MIN_IMAGES_PER_TABLE", 8)
-    policy = make_policy(dataclasses.replace(SMALL, encoder_subtype=subtype, use_rnn=False), SPEC)
+    policy = make_policy(with_values(SMALL, {"encoder_subtype": subtype, "use_rnn": False}), SPEC)
     params = init_params(policy, SPEC, jax.random.key(0))
     observations, is_first = observations_of(SPEC, 1, 9), jnp.zeros((1, 9), bool)
 
@@ -127,7 +127,7 @@ def test_tables_made_beforehand_change_no_output():
 
 
 def test_pixels_are_shifted_and_scaled():
-    network = dataclasses.replace(SMALL, obs_subtract_mean=128.0, obs_scale=64.0)
+    network = with_values(SMALL, {"obs_subtract_mean": 128.0, "obs_scale": 64.0})
     window = make_policy(network, SPEC).encoder.window
     images_ = window(jnp.full((1, 1, 1), 65, jnp.uint8), jnp.full((1, 1, 1), 7, jnp.uint8))
     expected = (glyph_table()[65, 7].astype(np.float32) - 128) / 64
@@ -138,9 +138,17 @@ def test_pixels_are_shifted_and_scaled():
     ("network", "spec", "words"),
     [
         (NetworkConfig(encoder_custom="conv"), SPEC, "--encoder_custom conv: unknown"),
-        (NetworkConfig(encoder_custom="nle_torchbeast_encoder", use_crop=True), SPEC, "use_blstats"),
-        (NetworkConfig(encoder_custom="nle_torchbeast_encoder", encoder_msg_model="none"), SPEC, "sees nothing"),
-        (NetworkConfig(encoder_subtype="resnet_impala"), SPEC, "--encoder_type=resnet"),
+        (
+            NetworkConfig(encoder_custom="nle_torchbeast_encoder", torchbeast=TorchbeastConfig(use_crop=True)),
+            SPEC,
+            "use_blstats",
+        ),
+        (
+            NetworkConfig(encoder_custom="nle_torchbeast_encoder", torchbeast=TorchbeastConfig(msg_model="none")),
+            SPEC,
+            "sees nothing",
+        ),
+        (NetworkConfig(rgbcrop=RgbcropConfig(subtype="resnet_impala")), SPEC, "--encoder_type=resnet"),
     ],
 )
 def test_what_cannot_work_is_refused_in_one_line(network, spec, words):
@@ -153,13 +161,10 @@ def test_what_cannot_work_is_refused_in_one_line(network, spec, words):
 def test_torchbeast_encoder_serves_a_policy():
     network = NetworkConfig(
         encoder_custom="nle_torchbeast_encoder",
-        use_blstats=True,
-        use_crop=True,
-        use_glyphs=True,
-        encoder_msg_model="lt_cnn_small",
-        encoder_embedding_dim=4,
-        encoder_hidden_dim=8,
         hidden_size=8,
+        torchbeast=TorchbeastConfig(
+            use_blstats=True, use_crop=True, use_glyphs=True, msg_model="lt_cnn_small", embedding_dim=4, hidden_dim=8
+        ),
     )
     policy = make_policy(network, SPEC)
     params = init_params(policy, SPEC, jax.random.key(0))

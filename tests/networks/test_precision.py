@@ -11,22 +11,18 @@ import pytest
 
 from oni_jax.networks import cpu, images
 from oni_jax.networks.policy import init_params, make_policy, with_tables
-from oni_jax.settings.learning import NetworkConfig
+from oni_jax.settings.learning import NetworkConfig, RgbcropConfig, TorchbeastConfig
 from tests.networks.test_policy import OBSERVATIONS, SPEC
 
 NUM_STEPS, BATCH = 4, 3
 NETWORKS = {
     "conv": NetworkConfig(hidden_size=64),
-    "resnet": NetworkConfig(hidden_size=64, encoder_type="resnet", encoder_subtype="resnet_impala"),
+    "resnet": NetworkConfig(hidden_size=64, rgbcrop=RgbcropConfig(type="resnet", subtype="resnet_impala")),
     "layers": NetworkConfig(hidden_size=64, rnn_type="lstm", rnn_num_layers=2, nonlinearity="tanh"),
     "torchbeast": NetworkConfig(
         encoder_custom="nle_torchbeast_encoder",
-        use_blstats=True,
-        use_crop=True,
-        use_glyphs=True,
-        encoder_embedding_dim=16,
-        encoder_hidden_dim=64,
         hidden_size=64,
+        torchbeast=TorchbeastConfig(use_blstats=True, use_crop=True, use_glyphs=True, embedding_dim=16, hidden_dim=64),
     ),
     "mlp": NetworkConfig(encoder_custom="mlp_encoder", hidden_size=64),
 }

@@ -199,7 +199,7 @@ def test_a_request_to_stop_leaves_the_last_whole_epoch(tmp_path, capsys, monkeyp
     config = with_values(TrainReward(), {**values, **small, "batch_size": 32})
     assert pair_reward_training.train_reward(config, stop) == 0
     assert "last complete epoch's model" in capsys.readouterr().out
-    assert load_reward_model(str(folder)).network.use_blstats
+    assert load_reward_model(str(folder)).network.torchbeast.use_blstats
     settings = next((folder / "reward_model" / "1" / "settings").glob("*"))
     assert json.loads(settings.read_text())["notes"]["epochs"] == 1
 

@@ -9,28 +9,35 @@ from oni_jax.envs.registry import env_spec
 from oni_jax.networks.policy import init_params, make_policy
 from oni_jax.published.published import import_params
 from oni_jax.published.shapes import encoder_settings, policy_settings
-from oni_jax.settings.fields import UserError
-from oni_jax.settings.learning import NetworkConfig
+from oni_jax.settings.fields import UserError, with_values
+from oni_jax.settings.learning import NetworkConfig, RgbcropConfig, TorchbeastConfig
 from oni_jax.settings.worlds import EnvConfig
 from tests.published.test_published import golden_weights
 
 NETWORKS = {
     "defaults": NetworkConfig(hidden_size=16),
-    "impala": NetworkConfig(hidden_size=16, encoder_subtype="convnet_impala", rnn_type="lstm", rnn_num_layers=2),
+    "impala": NetworkConfig(
+        hidden_size=16, rnn_type="lstm", rnn_num_layers=2, rgbcrop=RgbcropConfig(subtype="convnet_impala")
+    ),
     "without a core": NetworkConfig(hidden_size=16, use_rnn=False),
-    "message": NetworkConfig(hidden_size=16, encoder_custom="nle_torchbeast_encoder", encoder_hidden_dim=24),
+    "message": NetworkConfig(
+        hidden_size=16, encoder_custom="nle_torchbeast_encoder", torchbeast=TorchbeastConfig(hidden_dim=24)
+    ),
     "statistics": NetworkConfig(
-        encoder_custom="nle_torchbeast_encoder", encoder_msg_model="none", use_blstats=True, encoder_embedding_dim=8
+        encoder_custom="nle_torchbeast_encoder",
+        torchbeast=TorchbeastConfig(msg_model="none", use_blstats=True, embedding_dim=8),
     ),
     "everything": NetworkConfig(
         encoder_custom="nle_torchbeast_encoder",
-        encoder_msg_model="lt_cnn_small",
-        use_blstats=True,
-        use_crop=True,
-        use_glyphs=True,
-        encoder_crop_dim=7,
-        encoder_num_layers=3,
-        encoder_embedding_dim=8,
+        torchbeast=TorchbeastConfig(
+            msg_model="lt_cnn_small",
+            use_blstats=True,
+            use_crop=True,
+            use_glyphs=True,
+            crop_dim=7,
+            num_layers=3,
+            embedding_dim=8,
+        ),
     ),
 }
 
@@ -41,7 +48,7 @@ def test_a_policy_tells_its_settings(name):
     spec = env_spec(EnvConfig(), nethack.OBSERVATIONS)
     policy = make_policy(network, spec)
     params = jax.eval_shape(lambda key: init_params(policy, spec, key), jax.random.key(0))
-    assert NetworkConfig(**policy_settings(params)) == network
+    assert with_values(NetworkConfig(), dict(**policy_settings(params))) == network
 
 
 def test_golden_networks_tell_their_settings():

@@ -28,8 +28,8 @@ from oni_jax.rewards.terms import RewardSum, Term
 from oni_jax.runs.plan import with_chosen_env
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.config import Config
-from oni_jax.settings.fields import UserError
-from oni_jax.settings.learning import NetworkConfig
+from oni_jax.settings.fields import UserError, with_values
+from oni_jax.settings.learning import NetworkConfig, TorchbeastConfig
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.settings.worlds import EnvConfig, GoalConfig
 from oni_jax.types import EVERYTHING, Annotation, CaptionBatch, PyTree, RewardOutput, StepCaptions, Trajectory
@@ -49,9 +49,8 @@ assert potential_plugin.make in [kind.make for kind in REWARD_TYPES.values()]
 NETWORK = NetworkConfig(
     encoder_custom="mlp_encoder",
     hidden_size=16,
-    policy_initialization="xavier_uniform",  # compiles sooner
-    encoder_msg_model="lt_cnn_small",
-    encoder_hidden_dim=16,
+    policy_initialization="xavier_uniform",
+    torchbeast=TorchbeastConfig(msg_model="lt_cnn_small", hidden_dim=16),
 )
 ELLM_MODEL, OR_MODEL = "ellm by a model", "online_cls or a model"
 VARIANTS = {ELLM_MODEL: "ellm", OR_MODEL: "online_cls"}  # of the types, by settings
@@ -124,11 +123,14 @@ def config_of(name, files, root_env=NETHACK, **settings) -> Config:
     kind = VARIANTS.get(name, name)
     is_ellm = kind == "ellm"
     settings |= {"unanswered": "model"} if name == OR_MODEL else {}
-    reward = RewardConfig(llm_reward_type=kind, llm_reward_coeff=coeff, **{**sizes, **given.get(name, {}), **settings})  # type: ignore
+    reward = with_values(
+        RewardConfig(),
+        dict(llm_reward_type=kind, llm_reward_coeff=coeff, **{**sizes, **given.get(name, {}), **settings}),
+    )  # type: ignore
     goal = "" if is_ellm else "The player wants to kill monsters."
     annotation = AnnotationConfig(llm_batch_size=20, goal=goal)
     suggester = "model" if name == ELLM_MODEL else {CATCH: "llm", NETHACK: "oracle"}[root_env]
-    goals = GoalConfig(goal_suggester=suggester) if is_ellm else GoalConfig()
+    goals = GoalConfig(suggester=suggester) if is_ellm else GoalConfig()
     root_env = signals_plugin.NAME if is_ellm else root_env  # which has goals
     config = Config(EnvConfig(root_env=root_env, goals=goals), network=NETWORK, reward=reward, annotation=annotation)
     return with_chosen_env(config)
@@ -517,7 +519,7 @@ def test_the_host_reads_no_observation_but_what_it_needs(name, files):
 def test_processes_tell_each_other_what_is_learnt_from(files):
     """Observations beside a pair's captions, in a run of two processes."""
     config = config_of("online_motif", files)
-    config = dataclasses.replace(config, network=dataclasses.replace(NETWORK, use_blstats=True))
+    config = dataclasses.replace(config, network=with_values(NETWORK, {"use_blstats": True}))
     rewards = make_rewards(config, env_spec(config.env, observations_read(config)))
     assert rewards.other_observations == ["vector_obs"]
     shown = np.random.default_rng(0).normal(size=(T, 2 * B, 27)).astype(np.float32)

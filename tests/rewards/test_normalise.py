@@ -17,14 +17,14 @@ from oni_jax.rewards.oni.ranking import RankingScorer, RankingState
 from oni_jax.rewards.oni.reward_model import QUANTILES, RewardModel
 from oni_jax.rewards.registry import RewardContext, check_rewards, make_rewards, threshold
 from oni_jax.settings.config import Config
-from oni_jax.settings.fields import UserError
-from oni_jax.settings.learning import NetworkConfig
+from oni_jax.settings.fields import UserError, with_values
+from oni_jax.settings.learning import NetworkConfig, TorchbeastConfig
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import Trajectory
 
 RAW = np.random.default_rng(0).normal(2.0, 3.0, (8, 5)).astype(np.float32)
-NETWORK = NetworkConfig(encoder_msg_model="lt_cnn_small", encoder_hidden_dim=16)
+NETWORK = NetworkConfig(torchbeast=TorchbeastConfig(msg_model="lt_cnn_small", hidden_dim=16))
 SPEC = env_spec(EnvConfig(root_env="NetHackScore-v1"))
 
 
@@ -36,12 +36,14 @@ def test_classes():
         ({"llm_reward_value": "probability"}, [0.2, 0.5, 0.51, 0.9]),
     )
     for settings, expected in cases:
-        reward = ClassificationScorer(RewardConfig(**settings), "lt_cnn_small", 1)
+        reward = ClassificationScorer(with_values(RewardConfig(), settings), "lt_cnn_small", 1)
         np.testing.assert_allclose(reward.normalise(cast(Any, None), probabilities), expected, rtol=1e-6)
 
 
 def ranking(**settings) -> RankingScorer:
-    config = Config(network=NETWORK, reward=RewardConfig(llm_reward_type="online_motif", **settings))
+    config = Config(
+        network=NETWORK, reward=with_values(RewardConfig(), dict(llm_reward_type="online_motif", **settings))
+    )
     return RankingScorer(RewardContext(config, SPEC), make_ranking_network(NETWORK), threshold(config))
 
 
@@ -127,16 +129,16 @@ def test_the_threshold_s_default_is_the_type_s(name, default):
 def test_settings_that_can_not_be_are_refused_in_a_line(settings, words):
     values = {"llm_reward_coeff": 0.1, **settings}
     with pytest.raises(UserError) as error:
-        check_rewards(Config(reward=RewardConfig(**values)))  # type: ignore
+        check_rewards(Config(reward=with_values(RewardConfig(), values)))
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
 def test_what_the_environment_or_the_network_lacks_is_told():
-    glyphs = dataclasses.replace(NETWORK, use_glyphs=True)
+    glyphs = with_values(NETWORK, {"use_glyphs": True})
     reward = RewardConfig(llm_reward_type="online_motif", llm_reward_coeff=0.1)
     with pytest.raises(UserError, match="reads glyphs, which"):
         make_rewards(Config(network=glyphs, reward=reward), SPEC)
-    mute = NetworkConfig(encoder_msg_model="none")
+    mute = NetworkConfig(torchbeast=TorchbeastConfig(msg_model="none"))
     with pytest.raises(UserError, match="sees nothing"):
         make_rewards(Config(network=mute, reward=reward), SPEC)
     reward = dataclasses.replace(reward, llm_reward_type="online_cls_reward_model")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from oni_jax.rewards.trainer import Passes, RewardTrainer, Schedule
+from oni_jax.settings.fields import with_values
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.types import ArraySpec
 
@@ -42,7 +43,7 @@ def trainer_of(**settings) -> RewardTrainer:
         return jnp.mean(error**2), {"loss": jnp.mean(error**2), "largest": jnp.max(rows["x"])}
 
     values = dict(reward_model_batch_size=256, reward_model_lr=0.05, reward_dataset_size=100)
-    config = RewardConfig(**{**values, **settings})  # type: ignore
+    config = with_values(RewardConfig(), {**values, **settings})
     return RewardTrainer({"x": ArraySpec((), "float32")}, loss_fn, config, 0, lambda key, n: jnp.zeros(n), 10.0)
 
 

@@ -30,13 +30,13 @@ def test_reward_of_a_plugin_says_what_the_environment_gives_it(registered):
     registered("of_goals", RewardType(lambda context: None, pays_goals=True))  # type: ignore[arg-type]
     chosen = {name: with_chosen_env(config_of(llm_reward_type=name)).env for name in ("mine", "of_events", "of_goals")}
     assert [env.caption for env in chosen.values()] == ["state", "event", "state"]
-    assert [env.goals.goal_suggester for env in chosen.values()] == ["none", "none", "oracle"]
+    assert [env.goals.suggester for env in chosen.values()] == ["none", "none", "oracle"]
 
 
 def test_training_s_plan_leaves_nothing_open():
     plan = resolve(config_of(llm_reward_type="ellm", llm_reward_coeff=1.0, batch_size=0, precision="auto"), MACHINE)
     config = plan.config
-    assert (config.env.caption, config.env.goals.goal_suggester, config.network.precision) == (
+    assert (config.env.caption, config.env.goals.suggester, config.network.precision) == (
         "state",
         "oracle",
         "float32",

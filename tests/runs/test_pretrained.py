@@ -14,7 +14,7 @@ from oni_jax.runs.checkpointing import restore_params
 from oni_jax.runs.plan import Plan
 from oni_jax.runs.pretrained import make_actor
 from oni_jax.settings.config import Config, check_config
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import UserError, with_values
 from oni_jax.settings.learning import NetworkConfig, PretrainedConfig
 from oni_jax.training import build
 from oni_jax.training.plan import resolve
@@ -182,6 +182,8 @@ def test_a_run_that_does_not_fit(earlier, tmp_path, kind):
     if kind == "init_from":
         with pytest.raises(UserError, match="--hidden_size 8: --init_from .* was trained with 16; give that"):
             start(config_of(init_from=earlier[0]))
+        with pytest.raises(UserError, match="--obs_scale 255.0: --init_from .* was trained with 1.0; give that"):
+            start(config_of(with_values(CONFIG.network, {"hidden_size": 16, "obs_scale": 255.0}), init_from=earlier[0]))
     write_run(tmp_path / "catch", {"root_env": "Catch-v0", "encoder_custom": "mlp_encoder", "hidden_size": 8})
     with pytest.raises(UserError, match="Signals-v0 as chosen has other actions .* than Catch-v0, on which catch"):
         start(config_of(CONFIG.network, **{kind: str(tmp_path / "catch")}))

@@ -25,7 +25,7 @@ from oni_jax.rewards.registry import REWARD_TYPES, RewardType
 from oni_jax.runs.run import Run
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.config import config_to_json
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import UserError, with_values
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.show import panel
@@ -132,7 +132,9 @@ class Scripted(SingleGame):
 
 def begun(game, limit=50, labels=None, **settings) -> Session:
     labels = labels or Labels(HELPED, LANGUAGE, {})
-    return Session(game, tuple(KEYS), limit, {"": labels}, LabelScorer(labels, RewardConfig(**settings), SPEC))
+    return Session(
+        game, tuple(KEYS), limit, {"": labels}, LabelScorer(labels, with_values(RewardConfig(), settings), SPEC)
+    )
 
 
 @pytest.fixture

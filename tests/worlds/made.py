@@ -229,7 +229,7 @@ TWO_ANSWERERS = dataclasses.replace(
 # 6 environments, 3 of a group; 4 trajectories a batch: a slot is half read, and another waits, after two batches. After
 # three, all that was played is in them.
 SERIAL = ActorConfig(num_workers=1, num_envs_per_worker=6, actor_pool="serial")
-SUGGESTED = GoalConfig(goal_suggester="llm", goal_similarity="embeddings", goal_table_size=2)
+SUGGESTED = GoalConfig(suggester="llm", similarity="embeddings", table_size=2)
 
 WORLDS: dict[str, Kind] = {
     "actors": Kind(

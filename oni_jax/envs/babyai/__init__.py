@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from oni_jax.envs.babyai.display import DISPLAY
 from oni_jax.envs.babyai.levels import ACTION_WORDS, LEVELS, SPEC
 from oni_jax.envs.base import Environment, Language, VectorEnv
-from oni_jax.settings.worlds import EnvConfig
+from oni_jax.settings.worlds import BabyAIConfig, EnvConfig
 from oni_jax.types import EnvSpec
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ ENVIRONMENT = Environment(
     device=_device,
     language=_LANGUAGE,
     display=DISPLAY,
-    settings="babyai",
+    settings=(BabyAIConfig,),
     about="BabyAI-Text's rooms: go to an object, to two in turn, or pick one up",
     encoder="mlp_encoder",
 )

@@ -75,4 +75,4 @@ class BabyAI(DeviceEnv[State]):
 def make_env(config: EnvConfig) -> BabyAI:
     """Makes one environment of a task, in the size asked for."""
     settings = config.babyai
-    return BabyAI(sized(LEVELS[config.root_env], settings.babyai_size, settings.babyai_num_distractors))
+    return BabyAI(sized(LEVELS[config.root_env], settings.size, settings.num_distractors))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from oni_jax.envs.base import Environment, Language, VectorEnv
 from oni_jax.envs.crafter.display import DISPLAY
 from oni_jax.envs.crafter.levels import VARIANTS, crafter_spec, with_own_maps
-from oni_jax.settings.worlds import EnvConfig
+from oni_jax.settings.worlds import CrafterConfig, EnvConfig
 from oni_jax.types import EnvSpec
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ ENVIRONMENT = Environment(
     labels_events=True,
     language=_LANGUAGE,
     display=DISPLAY,
-    settings="crafter",
+    settings=(CrafterConfig,),
     about="Crafter: an open world with 22 achievements; CrafterTextEnv-v1 has ELLM's actions",
     encoder="generic_encoder",
 )

@@ -70,7 +70,7 @@ def find_task(settings: CrafterConfig, goals: tuple[str, ...]) -> Task:
     Raises:
         UserError: there is no such task, or the world lacks one of its goals.
     """
-    name, hidden = settings.crafter_task, settings.crafter_subgoals == HIDDEN
+    name, hidden = settings.task, settings.subgoals == HIDDEN
     if name not in NAMED and name not in goals:
         tasks = ", ".join(sorted({*COMPOSED, *NAMED, *(set(goals) & set(EVENTS))}))
         raise UserError(f"--crafter_task {name}: is no goal of this world; use one of {tasks}")

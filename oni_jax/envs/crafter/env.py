@@ -177,9 +177,9 @@ def find_crafter(env: DeviceEnv, state: Any) -> tuple[Crafter, State]:
 def make_env(config: EnvConfig) -> DeviceEnv:
     """Makes one environment of a variant. Raises UserError: see `find_variant` and `load_textures`."""
     settings = config.crafter
-    env = Crafter(find_variant(config), _EXACT if settings.crafter_maps == "exact" else settings.crafter_map_stock)
-    if settings.crafter_view == "tiles":
+    env = Crafter(find_variant(config), _EXACT if settings.maps == "exact" else settings.map_stock)
+    if settings.view == "tiles":
         return env
-    load_textures(settings.crafter_textures)  # which may be missing
-    shown = Pictures(env, settings.crafter_view == "grey", settings.crafter_textures)
+    load_textures(settings.textures)  # which may be missing
+    shown = Pictures(env, settings.view == "grey", settings.textures)
     return FrameStack(shown, "grey", NUM_FRAMES) if shown.is_grey else shown

@@ -46,25 +46,25 @@ def find_variant(config: EnvConfig) -> Variant:
     """Returns the variant of `root_env` with the settings that change it. Raises UserError: they don't fit."""
     variant, settings = VARIANTS[config.root_env], config.crafter
     rules = variant.rules
-    if settings.crafter_actions:
+    if settings.actions:
         if rules.actions not in ELLM_ACTIONS.values():
             raise UserError(
-                f"--crafter_actions {settings.crafter_actions}: {config.root_env} has actions of its own; "
+                f"--crafter_actions {settings.actions}: {config.root_env} has actions of its own; "
                 "CrafterTextEnv-v1 and CrafterReward-v1 have a choice"
             )
-        rules = rules._replace(actions=ELLM_ACTIONS[settings.crafter_actions])
-    if settings.crafter_length:
-        rules = rules._replace(length=settings.crafter_length)
-    if settings.crafter_dying:
-        rules = rules._replace(can_die=settings.crafter_dying == "on")
+        rules = rules._replace(actions=ELLM_ACTIONS[settings.actions])
+    if settings.length:
+        rules = rules._replace(length=settings.length)
+    if settings.dying:
+        rules = rules._replace(can_die=settings.dying == "on")
     return variant._replace(rules=rules)
 
 
 def with_own_maps(config: EnvConfig) -> EnvConfig:
     """Returns the settings with `--crafter_maps auto` as it is on the host: each episode has a map of its own."""
-    if config.crafter.crafter_maps != "auto":
+    if config.crafter.maps != "auto":
         return config
-    return dataclasses.replace(config, crafter=dataclasses.replace(config.crafter, crafter_maps="exact"))
+    return dataclasses.replace(config, crafter=dataclasses.replace(config.crafter, maps="exact"))
 
 
 TILE_VIEW = {"tiles": ArraySpec(VIEW, "uint8", num_ids=len(TILES)), "status": ArraySpec((STATUS_SIZE,), "float32")}
@@ -79,11 +79,11 @@ OBSERVATIONS = {  # by `--crafter_view`
 
 def crafter_spec(config: EnvConfig) -> EnvSpec:
     """Returns the facts of the environment `root_env`. Raises UserError: see `find_variant` and `find_task`."""
-    spec = spec_of(find_variant(config), OBSERVATIONS[config.crafter.crafter_view])
-    if not config.crafter.crafter_task:
+    spec = spec_of(find_variant(config), OBSERVATIONS[config.crafter.view])
+    if not config.crafter.task:
         return spec
     if "success" in spec.episode_stats:
-        raise UserError(f"--crafter_task {config.crafter.crafter_task}: {config.root_env} has a task of its own")
+        raise UserError(f"--crafter_task {config.crafter.task}: {config.root_env} has a task of its own")
     find_task(config.crafter, spec.goals)  # which it may lack
     return spec._replace(episode_stats=(*spec.episode_stats, "success"))
 

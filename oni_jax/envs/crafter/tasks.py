@@ -94,7 +94,7 @@ def is_done_as_asked(task: Task, state: State) -> Array:
 
 def with_task(env: DeviceEnv, settings: CrafterConfig) -> DeviceEnv:
     """Returns the environment with the task that the settings name, if they name one."""
-    if not settings.crafter_task:
+    if not settings.task:
         return env
     task = find_task(settings, env.spec.goals)
-    return Pursued(env, task, settings.crafter_subgoals == PAID, settings.crafter_task_repeats)
+    return Pursued(env, task, settings.subgoals == PAID, settings.task_repeats)

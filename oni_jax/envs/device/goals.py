@@ -109,7 +109,7 @@ class WithGoals(DeviceWrapper):
     def step(self, state: Goals, action: jax.Array, key: jax.Array) -> Step[Goals]:
         state = self._counted(state)
         outcome = self.env.step(state.inner, action, key)
-        taken = self.env.goals_reached(outcome.state, action, self.settings.goal_success)
+        taken = self.env.goals_reached(outcome.state, action, self.settings.success)
         paid, reached = pay(
             self._open(state), taken, state.reached, same_meaning(self.env.spec.goals, self.env.same_goals)
         )
@@ -120,7 +120,7 @@ class WithGoals(DeviceWrapper):
 
     def _suggest(self, inner: Any, key: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Returns what reaching each goal is worth [G], and how many other things are suggested []."""
-        suggest, num_goals = SUGGESTERS[self.settings.goal_suggester], len(self.env.spec.goals)
+        suggest, num_goals = SUGGESTERS[self.settings.suggester], len(self.env.spec.goals)
         found = suggest(self, inner, jax.random.fold_in(key, _SUGGESTING)).astype(jnp.float32)
         return found[:num_goals], found[num_goals:].sum()
 
@@ -138,7 +138,7 @@ class WithGoals(DeviceWrapper):
 
     def _open(self, state: Goals) -> jax.Array:
         """Returns what reaching each goal would pay now [G]. A task may ask for the same goal several times."""
-        repeats = self.settings.goal_repeats or self.settings.goal_suggester == TASK
+        repeats = self.settings.repeats or self.settings.suggester == TASK
         return state.suggested * (~state.reached | repeats)
 
     def observe(self, state: Goals) -> dict[str, jax.Array]:
@@ -221,7 +221,7 @@ def _every(world: WithGoals, inner: Any, key: jax.Array) -> jax.Array:
 
 def _random(world: WithGoals, inner: Any, key: jax.Array) -> jax.Array:
     order = jax.random.permutation(key, len(world.env.spec.goals))
-    return order < world.settings.goal_count
+    return order < world.settings.count
 
 
 # By --goal_suggester; each returns what reaching the goals is worth [G], for a state of `env` and a key of its own; one

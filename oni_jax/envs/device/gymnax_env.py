@@ -14,6 +14,7 @@ from oni_jax.envs.device.base import DeviceEnv, Step
 from oni_jax.envs.device.vector_env import DeviceVectorEnv
 from oni_jax.envs.spaces import Bounds, bounds_of
 from oni_jax.settings.fields import UserError
+from oni_jax.settings.plugins import section_of
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import ArraySpec, EnvSpec
 
@@ -120,9 +121,10 @@ class GymnaxEnv(DeviceEnv[State]):
 
 def gymnax_environment(
     name: str,
-    make: Callable[[], tuple[Any, Any]],
+    make: Callable[..., tuple[Any, Any]],
     captions: Captions | None = None,
     language: Language | None = None,
+    settings: type | None = None,
 ) -> Environment:
     """Returns an environment of gymnax's kind, to be registered.
 
@@ -131,27 +133,29 @@ def gymnax_environment(
       make: returns the environment and its parameters.
       captions: see `Captions`.
       language: prompts and judge rules for the captions.
+      settings: a frozen dataclass of settings, which become flags; `make` then gets one.
     """
 
     @functools.cache  # a static argument of jitted functions: another one is compiled for again
-    def env() -> GymnaxEnv:
-        return GymnaxEnv(*make(), captions)
+    def env(*args: Any) -> GymnaxEnv:
+        return GymnaxEnv(*make(*args), captions)
 
     def device(config: EnvConfig) -> GymnaxEnv:
-        del config
-        return env()
+        return env(section_of(config, settings)) if settings else env()
 
     def make_vector(config: EnvConfig, spec: EnvSpec, num_envs: int, seed: int, first_index: int) -> VectorEnv:
         return DeviceVectorEnv(device(config), num_envs, seed, first_index, config.max_episode_steps, spec)
 
     def bounds(config: EnvConfig) -> dict[str, Bounds]:
-        space = getattr(env().env, "observation_space", None)
-        return bounds_of(space(env().params), OBSERVATION) if space else {}
+        made = device(config)
+        space = getattr(made.env, "observation_space", None)
+        return bounds_of(space(made.params), OBSERVATION) if space else {}
 
     def make_spec(config: EnvConfig) -> EnvSpec:
         return device(config).spec
 
-    return Environment((name,), make_spec, make_vector, device=device, language=language, bounds=bounds)
+    read = (settings,) if settings else ()
+    return Environment((name,), make_spec, make_vector, read, device=device, language=language, bounds=bounds)
 
 
 def _named(observation: Any) -> dict[str, jax.Array]:

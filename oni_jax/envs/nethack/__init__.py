@@ -9,7 +9,7 @@ from oni_jax.envs.nethack.native.vector_env import BUILT, NativeVectorEnv, why_n
 from oni_jax.envs.nethack.tasks import TASKS
 from oni_jax.envs.nethack.vector_env import OBSERVATIONS, ON_REQUEST, NetHackVectorEnv, episode_seeds, nethack_spec
 from oni_jax.settings.fields import UserError
-from oni_jax.settings.worlds import EnvConfig
+from oni_jax.settings.worlds import EnvConfig, NetHackConfig
 from oni_jax.types import EnvSpec
 
 PYTHON = "python"  # `--stepper`
@@ -45,6 +45,6 @@ ENVIRONMENT = Environment(
     on_request=ON_REQUEST,
     language=Language(pathlib.Path(__file__).with_name("prompts"), "oni_jax.envs.nethack.judge_rules", name="nethack"),
     display=DISPLAY,
-    settings="nethack",
+    settings=(NetHackConfig,),
     about="NetHack, by its score, by the depth reached (Staircase), or by finding the Oracle",
 )

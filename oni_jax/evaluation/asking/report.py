@@ -11,7 +11,7 @@ from oni_jax.annotation.prompts import Prompt, escape, load_chat_template, rende
 from oni_jax.annotation.service import Question
 from oni_jax.evaluation.asking.summary import CHARS_PER_TOKEN, STEPS, Agreement, Rate, Tokens, compare
 from oni_jax.settings.annotation import AnnotationConfig
-from oni_jax.settings.fields import own_settings, printable
+from oni_jax.settings.fields import printable, settings
 from oni_jax.types import Item
 
 UNREADABLE = "unreadable"
@@ -133,8 +133,7 @@ def comparison_lines(
 def name_questions(asked: Sequence[tuple[AnnotationConfig, str]]) -> list[str]:
     """Returns a name for each question: its kind of query, and the settings in which it differs from others."""
     values: list[Mapping[str, object]] = [
-        {field.name: value for field, value in own_settings(config) if not field.metadata["secret"]}
-        for config, _ in asked
+        {field.name: value for field, value in settings(config) if not field.metadata["secret"]} for config, _ in asked
     ]
     differ = [name for name in values[0] if len({own[name] for own in values}) > 1]
     return [

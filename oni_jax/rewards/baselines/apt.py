@@ -53,9 +53,9 @@ class AptReward(Reward):
         initialization = POLICY_INITIALIZATIONS[network.policy_initialization]
         num_actions = context.spec.num_actions
         self._network = InverseDynamics(
-            encoder, network.hidden_size, self._config.apt_output_dim, num_actions, initialization
+            encoder, network.hidden_size, self._config.apt.output_dim, num_actions, initialization
         )
-        self._optimizer = optax.adam(self._config.apt_learning_rate)
+        self._optimizer = optax.adam(self._config.apt.learning_rate)
 
     def init(self, key: Array) -> AptState:
         zeros, moments = self._reader.zeros(), self._reader.no_moments()
@@ -74,7 +74,7 @@ class AptReward(Reward):
         rewards = jnp.log1p(nearest / jnp.maximum(distances.mean, MIN_DISTANCE))
         if self._frozen:
             return RewardOutput(rewards, state)
-        index = drawn_steps(key, rewards.shape, self._config.apt_update_proportion)
+        index = drawn_steps(key, rewards.shape, self._config.apt.update_proportion)
         before, after = (merged(rows_at(x, index)) for x in (before, after))
         model, metrics = self._learn(state.model, before, after, rows_at(trajectory.actions, index).reshape(-1))
         return RewardOutput(rewards, AptState(model, moments, distances, metrics))
@@ -83,13 +83,13 @@ class AptReward(Reward):
         """Returns the mean distance [T, B] to the nearest of some others, of all devices' embeddings [T, B, D]."""
         every = parallel.all_gather(embedded, axis=1)
         numbers = jnp.arange(every.shape[0] * every.shape[1]).reshape(every.shape[:2])
-        drawn = jax.random.permutation(key, numbers.size)[: self._config.apt_particles]
+        drawn = jax.random.permutation(key, numbers.size)[: self._config.apt.particles]
         particles = every.reshape(-1, every.shape[-1])[drawn]
         products = jnp.einsum("tbd,md->tbm", embedded, particles, precision="highest")
         squares = jnp.sum(embedded**2, axis=-1)[..., None] + jnp.sum(particles**2, axis=-1) - 2 * products
         is_own = parallel.own_shard(numbers, axis=1)[..., None] == drawn
         distances = jnp.where(is_own, jnp.inf, jnp.sqrt(jnp.maximum(squares, 0.0)))
-        count = min(self._config.apt_neighbours, len(drawn) - 1)
+        count = min(self._config.apt.neighbours, len(drawn) - 1)
         return -jnp.mean(jax.lax.top_k(-distances, max(1, count))[0], axis=-1)
 
     def _learn(

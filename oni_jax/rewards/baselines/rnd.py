@@ -69,10 +69,10 @@ class RndReward(Reward):
         self._reader, self._frozen, self._gamma = reader, context.frozen, context.config.learner.gamma
         self._alpha = alpha
         initialization, width = POLICY_INITIALIZATIONS[network.policy_initialization], network.hidden_size
-        self._target = Embedding(reader.encoder, (), config.rnd_output_dim, initialization)
+        self._target = Embedding(reader.encoder, (), config.rnd.output_dim, initialization)
         self._predictor = self._target.clone(hidden_sizes=(width, width))
-        self._proportion = config.rnd_update_proportion
-        self._optimizer = optax.adam(config.rnd_learning_rate, eps=ADAM_EPS)
+        self._proportion = config.rnd.update_proportion
+        self._optimizer = optax.adam(config.rnd.learning_rate, eps=ADAM_EPS)
 
     def init(self, key: Array) -> RndState:
         keys, zeros = jax.random.split(key), self._reader.zeros()
@@ -144,9 +144,9 @@ def _error(targets: Array, predictions: Array) -> Array:
 
 
 def make(context: RewardContext) -> RndReward:
-    return RndReward(context, READERS[context.config.reward.rnd_features](context))
+    return RndReward(context, READERS[context.config.reward.rnd.features](context))
 
 
 def make_noveld(context: RewardContext) -> RndReward:
     reward = context.config.reward
-    return RndReward(context, READERS[reward.rnd_features](context), reward.noveld_alpha)
+    return RndReward(context, READERS[reward.rnd.features](context), reward.noveld.alpha)

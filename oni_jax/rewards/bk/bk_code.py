@@ -62,16 +62,16 @@ def names_seen(config: Config) -> Sequence[str]:
 
 
 def observations(config: Config) -> Collection[str]:
-    return names_read(names_seen(config), config.reward.potential_horizon)
+    return names_read(names_seen(config), config.reward.potential.horizon)
 
 
 def make(context: RewardContext) -> Reward:
     config, reward = context.config, context.config.reward
     path, code = read_code(reward.reward_dir)
     try:
-        sandbox = Sandbox(code, reward.potential_workers)
+        sandbox = Sandbox(code, reward.bk_code.workers)
     except CodeError as error:
         raise UserError(f"{path}: {error}") from None
-    horizon, warmup_steps = reward.potential_horizon, reward.potential_warmup_steps
+    horizon, warmup_steps = reward.potential.horizon, reward.potential.warmup_steps
     scorer = CodePotential(path, sandbox, arguments_read(code), names_seen(config), horizon, warmup_steps)
     return shape(context, scorer)

@@ -135,8 +135,8 @@ def make(context: RewardContext) -> Reward:
         make_embedder(config),
         caption_reader(config.env),
         language.actions if language else (),
-        reward.potential_goal_threshold,
-        reward.potential_warmup_steps,
-        of_server=reward.potential_embeddings == "server" and not context.frozen,
+        reward.bk_goal.threshold,
+        reward.potential.warmup_steps,
+        of_server=reward.embeddings.kind == "server" and not context.frozen,
     )
     return shape(context, scorer)

@@ -92,9 +92,9 @@ def observations(config: Config) -> Collection[str]:
             f"--reward_dir {reward.reward_dir}: was trained with {trained.num_actions} actions, and "
             f"{config.env.root_env} has {num_actions}"
         )
-    if trained.horizon != reward.potential_horizon:
+    if trained.horizon != reward.potential.horizon:
         raise UserError(
-            f"--potential_horizon {reward.potential_horizon}: {reward.reward_dir} was trained on segments of "
+            f"--potential_horizon {reward.potential.horizon}: {reward.reward_dir} was trained on segments of "
             f"{trained.horizon} steps; give --potential_horizon {trained.horizon}"
         )
     return _scorer(config).other_observations
@@ -102,8 +102,8 @@ def observations(config: Config) -> Collection[str]:
 
 def _scorer(config: Config) -> PreferencePotential:
     model, reward = trained_preferences(config.reward.reward_dir), config.reward
-    is_published = reward.potential_shaping == PUBLISHED
-    return PreferencePotential(model, env_spec(config.env), not is_published, reward.potential_warmup_steps)
+    is_published = reward.potential.shaping == PUBLISHED
+    return PreferencePotential(model, env_spec(config.env), not is_published, reward.potential.warmup_steps)
 
 
 def make(context: RewardContext) -> Reward:

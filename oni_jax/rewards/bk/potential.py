@@ -19,7 +19,7 @@ from oni_jax.rewards.base import Reward, Scorer, Seen
 from oni_jax.rewards.combine import Paid, Potential
 from oni_jax.rewards.registry import RewardContext
 from oni_jax.settings.fields import UserError
-from oni_jax.settings.rewards import RewardConfig
+from oni_jax.settings.rewards import PotentialConfig
 from oni_jax.types import Array, PyTree, RewardOutput, Trajectory
 
 PUBLISHED = "published"  # a value of --potential_shaping
@@ -97,15 +97,15 @@ def shape(context: RewardContext, scorer: PotentialScorer) -> Reward:
             truncations count as ends, or the published one is given a warm-up, which it does not have.
     """
     config = context.config
-    if config.reward.potential_shaping != PUBLISHED:
+    if config.reward.potential.shaping != PUBLISHED:
         if config.learner.bootstrap == "published":
             raise UserError(
                 f"--bootstrap published: takes truncations for ends, where shaping goes on; leave it out, or add "
                 f"--potential_shaping {PUBLISHED}"
             )
         return Potential(scorer, config.learner.gamma, context.frozen)
-    warmup = config.reward.potential_warmup_steps
-    if warmup not in (0, RewardConfig.potential_warmup_steps):
+    warmup = config.reward.potential.warmup_steps
+    if warmup not in (0, PotentialConfig.warmup_steps):
         raise UserError(
             f"--potential_warmup_steps {warmup}: has no meaning with --potential_shaping {PUBLISHED}, which pays "
             "from the first step on; leave it out"

@@ -69,7 +69,7 @@ class Matcher:
 
     def words(self, answer: bytes) -> Sequence[str]:
         """Returns what a kept answer suggests; none: the chosen parser can't read it."""
-        return parsed(answer, self._settings.goal_parser == "strict")
+        return parsed(answer, self._settings.parser == "strict")
 
     def worths(self, answer: bytes) -> np.ndarray:
         """Returns what reaching each goal is worth, and how many words name none, [G + 1] float32, by a kept answer.
@@ -89,7 +89,7 @@ class Matcher:
         cosines = np.array([[goal == own for own in words] for goal in self._goals], np.float32)
         if self._embed:
             cosines = self._embed(self._goals) @ self._embed(words).T
-        matches = cosines > self._settings.goal_threshold if self._embed else cosines > 0
+        matches = cosines > self._settings.threshold if self._embed else cosines > 0
         num_unmatched = len(words) - int(matches.any(0).sum())
         self.num_suggested += len(words)
         self.num_unmatched += num_unmatched

@@ -145,8 +145,9 @@ class GoalModel:
         self.reader, self._network = reader, network
         target, code = ArraySpec((network.num_goals,), "float32"), ArraySpec((CODE_SIZE,), "uint8")
         columns = {**reader.columns, TARGET: target, CODE: code}
-        config = dataclasses.replace(config, reward_dataset_size=min(config.reward_dataset_size, capacity))
-        schedule = Passes(NUM_PASSES, config.reward_model_batch_size, NUM_FRESH_STEPS)
+        model = dataclasses.replace(config.model, dataset_size=min(config.model.dataset_size, capacity))
+        config = dataclasses.replace(config, model=model)
+        schedule = Passes(NUM_PASSES, model.batch_size, NUM_FRESH_STEPS)
         self._trainer = RewardTrainer(columns, self._loss, config, seed, replicas=replicas, schedule=schedule)
         self._learnt: set[bytes] = set()  # codes of items
         self._held_out = {name: np.zeros((NUM_HELD_OUT, *x.shape), x.dtype) for name, x in columns.items()}

@@ -177,26 +177,24 @@ def make_goal_model(context: RewardContext) -> GoalModel:
         network = dataclasses.replace(config.network, goal_conditioned=False, language_state=False)
         encoder = find_encoder(network).make(network, spec._replace(observations=shown))
     network = GoalNetwork(len(spec.goals), encoder)
-    return GoalModel(
-        reader, network, config.reward, config.run.seed, context.replicas, config.env.goals.goal_table_size
-    )
+    return GoalModel(reader, network, config.reward, config.run.seed, context.replicas, config.env.goals.table_size)
 
 
 def make(context: RewardContext) -> GoalReward:
     """Makes the reward of the settings. Raises UserError: files or settings that can't be used."""
     settings = context.config.env.goals
-    if settings.goal_suggester not in BY_LLM:
+    if settings.suggester not in BY_LLM:
         return GoalReward()
     if context.config.reward.reward_dir:
         return make_frozen(context)
     # Of several processes all embed the same texts, and one keeps them.
     keeps = not context.frozen and jax.process_index() == 0
-    memo = make_memo(context.config, keeps) if settings.goal_similarity == "embeddings" else None
-    is_slow = context.config.reward.potential_embeddings == "server" and memo is not None
+    memo = make_memo(context.config, keeps) if settings.similarity == "embeddings" else None
+    is_slow = context.config.reward.embeddings.kind == "server" and memo is not None
     matcher = Matcher(context.spec.goals, settings, memo)
     max_asked = min(MAX_ASKED, context.config.annotation.llm_max_backlog)
     given = context.prompt(), matcher, is_slow, memo, max_asked
-    if settings.goal_suggester == MODEL:
+    if settings.suggester == MODEL:
         annotation = context.config.annotation
         somebody_answers = annotation.llm_server_addr or annotation.answers == JUDGE
         return ModelledGoalReward(make_goal_model(context), bool(somebody_answers) and annotation.ask != "new", *given)

@@ -18,9 +18,7 @@ from oni_jax.rewards.embeddings.embeddings import (
 from oni_jax.rewards.embeddings.kept_embeddings import KeptMemo
 from oni_jax.rewards.oni.word_vectors import check_word_vectors, open_word_vectors
 from oni_jax.settings.config import Config
-from oni_jax.settings.fields import UserError
-from oni_jax.settings.rewards import RewardConfig
-from oni_jax.settings.worlds import GoalConfig
+from oni_jax.settings.fields import UserError, given
 
 
 class Embeddings(NamedTuple):
@@ -32,11 +30,11 @@ class Embeddings(NamedTuple):
 
 
 def _folder(config: Config) -> str:
-    return sentence_folder(config.reward.potential_embedding_model)
+    return sentence_folder(config.reward.embeddings.model)
 
 
 def _server(config: Config) -> Embed:
-    return ServerEmbedder(config.annotation, config.reward.potential_embedding_model)
+    return ServerEmbedder(config.annotation, config.reward.embeddings.model)
 
 
 EMBEDDINGS = {
@@ -55,7 +53,7 @@ EMBEDDINGS = {
 
 def make_embedder(config: Config) -> Embed:
     """Makes what --potential_embeddings names. Raises UserError."""
-    return EMBEDDINGS[config.reward.potential_embeddings].make(config)
+    return EMBEDDINGS[config.reward.embeddings.kind].make(config)
 
 
 def make_memo(config: Config, keeps: bool) -> Memo:
@@ -65,11 +63,11 @@ def make_memo(config: Config, keeps: bool) -> Memo:
     """
     reward, store = config.reward, config.annotation.label_store
     embed = make_embedder(config)
-    if not keeps or EMBEDDINGS[reward.potential_embeddings].reads != "potential_embedding_model":
+    if not keeps or EMBEDDINGS[reward.embeddings.kind].reads != "potential_embedding_model":
         return Memo(embed)
     folder = os.path.dirname(store) or "." if store else os.path.join(config.run.train_dir, config.run.experiment)
-    model = reward.potential_embedding_model or config.annotation.llm_model * isinstance(embed, ServerEmbedder)
-    return KeptMemo(embed, os.path.abspath(folder), f"{reward.potential_embeddings} {model}")
+    model = reward.embeddings.model or config.annotation.llm_model * isinstance(embed, ServerEmbedder)
+    return KeptMemo(embed, os.path.abspath(folder), f"{reward.embeddings.kind} {model}")
 
 
 def check_goals(config: Config) -> None:
@@ -77,9 +75,9 @@ def check_goals(config: Config) -> None:
     reward = config.reward
     if not reward.reward_dir:
         raise UserError("--llm_reward_type bk-goal: needs --reward_dir, the goals that launch.write_goals wrote")
-    if reward.potential_horizon < HORIZON:
+    if reward.potential.horizon < HORIZON:
         raise UserError(
-            f"--potential_horizon {reward.potential_horizon}: bk-goal reads {HORIZON} steps; give {HORIZON} or more"
+            f"--potential_horizon {reward.potential.horizon}: bk-goal reads {HORIZON} steps; give {HORIZON} or more"
         )
     _check_embeddings(config)
     read_library(reward.reward_dir)
@@ -88,31 +86,33 @@ def check_goals(config: Config) -> None:
 def check_suggestions(config: Config) -> None:
     """Checks the settings of ellm, and the files that they name. Raises UserError."""
     goals = config.env.goals
-    if goals.goal_suggester == NO_GOALS:
+    if goals.suggester == NO_GOALS:
         raise UserError(f"--goal_suggester {NO_GOALS}: --llm_reward_type ellm pays for goals; leave it out")
-    if config.reward.reward_dir and goals.goal_suggester != MODEL:
+    if config.reward.reward_dir and goals.suggester != MODEL:
         raise UserError(
             f"--reward_dir {config.reward.reward_dir}: with ellm it holds a goal model; add --goal_suggester {MODEL}"
         )
     for name in (
         ("goal_answers", "goal_table_size", "goal_similarity", "goal_parser") if config.reward.reward_dir else ()
     ):
-        if (value := getattr(goals, name)) != getattr(GoalConfig, name):
-            raise UserError(f"--{name} {value}: has no meaning with --reward_dir, which asks nothing; leave it out")
-    if goals.goal_similarity == "exact":
+        if name in (changed := given(goals)):
+            raise UserError(
+                f"--{name} {changed[name]}: has no meaning with --reward_dir, which asks nothing; leave it out"
+            )
+    if goals.similarity == "exact":
         for name in ("word_vectors", "potential_embedding_model", "potential_embeddings"):
-            if (value := getattr(config.reward, name)) != getattr(RewardConfig(), name):
-                raise UserError(f"--{name} {value}: has no meaning with --goal_similarity exact")
+            if name in (changed := given(config.reward)):
+                raise UserError(f"--{name} {changed[name]}: has no meaning with --goal_similarity exact")
     else:
         _check_embeddings(config)
 
 
 def _check_embeddings(config: Config) -> None:
     reward = config.reward
-    chosen = EMBEDDINGS[reward.potential_embeddings]
+    chosen = EMBEDDINGS[reward.embeddings.kind]
     for name in ("word_vectors", "potential_embedding_model"):
-        if (value := getattr(reward, name)) and chosen.reads != name:
+        if name in (changed := given(reward)) and chosen.reads != name:
             raise UserError(
-                f"--{name} {value}: has no meaning with --potential_embeddings {reward.potential_embeddings}"
+                f"--{name} {changed[name]}: has no meaning with --potential_embeddings {reward.embeddings.kind}"
             )
     chosen.check(config)

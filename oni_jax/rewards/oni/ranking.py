@@ -55,8 +55,8 @@ class RankingScorer(ObservationScorer):
         max_waiting = min(2 * annotation.llm_batch_size, max(1, annotation.llm_max_backlog - NUM_PAIRS_PER_BATCH))
         self._pairs = PairDraws(
             self.other_observations,
-            config.reward.online_dataset_subsample,
-            config.reward.remove_duplicated_obs,
+            config.reward.ranking.subsample,
+            config.reward.ranking.remove_duplicated_obs,
             max_waiting,
             config.run.seed,
         )

@@ -7,8 +7,9 @@ import jax
 import numpy as np
 
 from oni_jax.rewards.trained import holds_trained, load_trained, reason, save_trained
-from oni_jax.settings.fields import UserError
-from oni_jax.settings.learning import ENCODER_SETTINGS, NetworkConfig
+from oni_jax.settings.fields import UserError, with_values
+from oni_jax.settings.fields import settings as settings_of
+from oni_jax.settings.learning import NetworkConfig, TorchbeastConfig
 from oni_jax.types import PyTree
 
 KIND = "reward model of ranked sub-episodes"
@@ -18,7 +19,7 @@ QUANTILES = tuple(round(0.05 * i, 2) for i in range(1, 20))
 class RewardModel(NamedTuple):
     """Trained by `launch.train_reward`, for a run. Rewards are normalised: (r - mean) / sqrt(variance + 1e-8)."""
 
-    network: NetworkConfig  # of the encoder; only ENCODER_SETTINGS are set
+    network: NetworkConfig  # of the encoder; only its `torchbeast` is set
     params: PyTree  # of a RankingNetwork around a TorchbeastEncoder
     mean: float  # of the reward over all steps of the training split's pairs
     variance: float
@@ -39,7 +40,7 @@ def save_reward_model(folder: str, epoch: int, model: RewardModel, notes: Mappin
     """
     settings = {
         "kind": KIND,
-        "network": {name: getattr(model.network, name) for name in ENCODER_SETTINGS},
+        "network": {field.name: value for field, value in settings_of(model.network.torchbeast)},
         "quantiles": {f"{fraction:.2f}": float(value) for fraction, value in model.quantiles.items()},
         "notes": dict(notes),
     }
@@ -69,16 +70,15 @@ def load_reward_model(folder: str) -> RewardModel:
 def _read(arrays: Any, settings: Any) -> RewardModel:
     if settings["kind"] != KIND:
         raise ValueError(f"it is a {settings['kind']!r}")
-    network = {name: settings["network"][name] for name in ENCODER_SETTINGS}
-    for name, value in network.items():
-        if type(value) is not type(getattr(NetworkConfig(), name)):
-            raise ValueError(f"{name} is {value!r}")
+    network = {field.name: settings["network"][field.name] for field, _ in settings_of(TorchbeastConfig())}
+    for field, default in settings_of(TorchbeastConfig()):
+        if type(value := network[field.name]) is not type(default):
+            raise ValueError(f"{field.name} is {value!r}")
     quantiles = {float(fraction): float(value) for fraction, value in settings["quantiles"].items()}
     if set(quantiles) != set(QUANTILES):
         raise ValueError("its quantiles are not 0.05 ... 0.95")
-    model = RewardModel(
-        NetworkConfig(**network), arrays["params"], float(arrays["mean"]), float(arrays["variance"]), quantiles
-    )
+    encoder = NetworkConfig(torchbeast=with_values(TorchbeastConfig(), network))
+    model = RewardModel(encoder, arrays["params"], float(arrays["mean"]), float(arrays["variance"]), quantiles)
     numbers = [*jax.tree.leaves(model.params), model.mean, model.variance, *quantiles.values()]
     if not all(np.all(np.isfinite(number)) for number in numbers):
         raise ValueError("it holds NaN or inf")

@@ -85,9 +85,9 @@ class DeviceWorld(World):
         self._episodes: list[np.ndarray] = []
         self._caption_wait = WaitClock()
         goals = config.env.goals
-        has_table = goals.goal_suggester in BY_LLM and goals.goal_answers == "first" and not config.reward.reward_dir
-        is_exact = goals.goal_similarity == "exact"
-        self._goals = SuggestedGoals(len(spec.goals) + 1, goals.goal_table_size, is_exact) if has_table else None
+        has_table = goals.suggester in BY_LLM and goals.answers == "first" and not config.reward.reward_dir
+        is_exact = goals.similarity == "exact"
+        self._goals = SuggestedGoals(len(spec.goals) + 1, goals.table_size, is_exact) if has_table else None
         self._goal_table: PyTree = ()
 
     def unpack(self, payload: PyTree, version: Array) -> Trajectory:  # type: ignore

@@ -87,14 +87,14 @@ def test_goals_of_other_games_are_refused():
 
 
 def test_rooms_of_other_sizes():
-    config = EnvConfig(root_env=NAME, babyai=BabyAIConfig(babyai_size=9, babyai_num_distractors=3))
+    config = EnvConfig(root_env=NAME, babyai=BabyAIConfig(size=9, num_distractors=3))
     make_device = find_environment(config).device
     assert make_device
     env = make_device(config)
     assert isinstance(env, BabyAI) and env.max_episode_steps == 81
     state = env.reset(jax.random.key(0))
     assert state.grid.shape == (9, 9) and np.count_nonzero(np.asarray(state.grid) & 7 > 4) == 4
-    full = dataclasses.replace(config, babyai=BabyAIConfig(babyai_size=4, babyai_num_distractors=2))
+    full = dataclasses.replace(config, babyai=BabyAIConfig(size=4, num_distractors=2))
     with pytest.raises(UserError, match="--babyai_size 4: has 4 cells within its walls, too few for 3 objects"):
         make_device(full)
     for size, num_distractors in ((4, 1), (20, 150)):  # no room can have all of them within reach

@@ -13,7 +13,7 @@ from tests.worlds.device.device_worlds import CONFIG, collect, make_world
 
 MINE = dataclasses.replace(
     CONFIG,
-    env=EnvConfig(root_env="Crafter-v1", max_episode_steps=25, crafter=CrafterConfig(crafter_map_stock=8)),
+    env=EnvConfig(root_env="Crafter-v1", max_episode_steps=25, crafter=CrafterConfig(map_stock=8)),
     network=NetworkConfig(encoder_custom="generic_encoder", hidden_size=8),
     learner=LearnerConfig(batch_size=4 * 20, rollout=20, recurrence=20),
 )

@@ -36,7 +36,7 @@ _drawn = jax.jit(lambda scene: pixels.rgb(textures.load_textures("plain"), scene
 
 
 def episode(view: str) -> list[np.ndarray]:
-    config = EnvConfig(root_env="Crafter-v1", crafter=CrafterConfig(crafter_view=view, crafter_map_stock=16))
+    config = EnvConfig(root_env="Crafter-v1", crafter=CrafterConfig(view=view, map_stock=16))
     played = SingleEpisode(make_vector_env(config, 1, 3, 0))
     name = {"rgb": "rgb", "grey": "grey"}[view]
     return [played.begin()[name].copy(), *(played.act(1 + i % 4)[name].copy() for i in range(NUM_STEPS))]
@@ -107,7 +107,7 @@ def test_published_textures_that_are_not_there(monkeypatch):
     textures.load_textures.cache_clear()
     config = EnvConfig(
         root_env="Crafter-v1",
-        crafter=CrafterConfig(crafter_view="rgb", crafter_textures="published", crafter_map_stock=4),
+        crafter=CrafterConfig(view="rgb", textures="published", map_stock=4),
     )
     with pytest.raises(UserError, match="pip install 'crafter<2'"):
         make_vector_env(config, 1, 0, 0)

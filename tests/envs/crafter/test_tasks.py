@@ -12,7 +12,7 @@ from oni_jax.envs.crafter import things
 from oni_jax.envs.registry import env_spec, find_environment, make_vector_env, own_spec
 from oni_jax.runs.plan import with_chosen_env
 from oni_jax.settings.config import Config
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import UserError, with_values
 from oni_jax.settings.learning import NetworkConfig
 from oni_jax.settings.worlds import CrafterConfig, EnvConfig, GoalConfig
 
@@ -20,8 +20,8 @@ LEFT, DOWN, NUM_ENVS = 1, 4, 4
 
 
 def config_of(root_env: str = "CrafterTextEnv-v1", suggester: str = "task", **crafter) -> EnvConfig:
-    settings = CrafterConfig(crafter_map_stock=1, crafter_maps="stock", **crafter)
-    return EnvConfig(root_env=root_env, crafter=settings, goals=GoalConfig(goal_suggester=suggester))
+    settings = with_values(CrafterConfig(), dict(crafter_map_stock=1, crafter_maps="stock", **crafter))
+    return EnvConfig(root_env=root_env, crafter=settings, goals=GoalConfig(suggester=suggester))
 
 
 def test_a_solved_task_pays_and_ends_the_episode():
@@ -62,7 +62,7 @@ def test_a_goal_that_a_task_asks_for_again_is_shown_again():
 def test_a_goal_that_is_tried_alone(success):
     """A diamond that is not there is mined where naming is enough; what names a thing is in tests/golden."""
     config = config_of(suggester="all")
-    config = dataclasses.replace(config, goals=dataclasses.replace(config.goals, goal_success=success))
+    config = dataclasses.replace(config, goals=dataclasses.replace(config.goals, success=success))
     mine = env_spec(config).goals.index("mine diamond")
     with closing(make_vector_env(config, 1, 5, 0, ("*", "open_goals", "goal_reward"))) as env:
         out = make_step_output(env.spec, 1)
@@ -76,9 +76,7 @@ def test_a_goal_that_is_tried_alone(success):
 def test_who_suggests():
     def chosen(suggester: str, **crafter) -> str:
         policy = NetworkConfig(encoder_custom="generic_encoder", goal_conditioned=True)
-        return with_chosen_env(
-            Config(config_of(suggester=suggester, **crafter), network=policy)
-        ).env.goals.goal_suggester
+        return with_chosen_env(Config(config_of(suggester=suggester, **crafter), network=policy)).env.goals.suggester
 
     assert chosen("auto", crafter_task="sleep") == chosen("task", crafter_task="sleep") == "task"
     assert chosen("auto") == chosen("oracle", crafter_task="sleep") == "oracle"
@@ -102,7 +100,7 @@ def test_what_does_not_fit(config, error):
 
 def test_settings_of_other_worlds():
     with pytest.raises(UserError, match="--crafter_task sleep: has no meaning in Catch-v0; leave it out"):
-        with_chosen_env(Config(EnvConfig(root_env="Catch-v0", crafter=CrafterConfig(crafter_task="sleep"))))
+        with_chosen_env(Config(EnvConfig(root_env="Catch-v0", crafter=CrafterConfig(task="sleep"))))
 
 
 @pytest.mark.slow
@@ -120,7 +118,7 @@ def test_a_task_can_be_watched():
 
 
 def test_bk_s_tasks_say_whether_they_succeeded():
-    maps = CrafterConfig(crafter_map_stock=1, crafter_maps="stock")
+    maps = CrafterConfig(map_stock=1, maps="stock")
     config = EnvConfig(root_env="Crafter-Text-CollectDrink", crafter=maps)
     spec = env_spec(config)
     assert (
@@ -136,4 +134,4 @@ def test_bk_s_tasks_say_whether_they_succeeded():
     assert (made.stats(state)[-1], made.stats(solved)[-1]) == (0, 1)
     assert made.stats(state).shape == (len(spec.episode_stats) - 2,)  # return and length are counted elsewhere
     with pytest.raises(UserError, match="--crafter_task move left: Crafter-Text-CollectDrink has a task of its own"):
-        env_spec(dataclasses.replace(config, crafter=dataclasses.replace(config.crafter, crafter_task="move left")))
+        env_spec(dataclasses.replace(config, crafter=dataclasses.replace(config.crafter, task="move left")))

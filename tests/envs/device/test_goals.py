@@ -14,7 +14,7 @@ from oni_jax.networks.registry import policy_observations
 from oni_jax.rewards.registry import check_rewards
 from oni_jax.runs.plan import with_chosen_env
 from oni_jax.settings.config import Config
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import UserError, with_values
 from oni_jax.settings.learning import NetworkConfig
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.settings.worlds import CrafterConfig, EnvConfig, GoalConfig
@@ -28,12 +28,12 @@ QUICK = (("oracle", "strict", False), ("all", "loose", True), ("random", "strict
 
 
 def config_of(suggester: str, root_env: str = signals_plugin.NAME, **settings) -> EnvConfig:
-    goals = GoalConfig(goal_suggester=suggester, **settings)
+    goals = with_values(GoalConfig(), dict(goal_suggester=suggester, **settings))
     return EnvConfig(root_env=root_env, max_episode_steps=9, goals=goals)
 
 
 def crafter(**settings) -> EnvConfig:
-    return EnvConfig(root_env="CrafterTextEnv-v1", crafter=CrafterConfig(**settings))
+    return EnvConfig(root_env="CrafterTextEnv-v1", crafter=with_values(CrafterConfig(), settings))
 
 
 def play(config: EnvConfig) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
@@ -144,12 +144,12 @@ def test_settings_that_do_nothing_are_refused(env, error):
 def test_the_oracle_suggests_where_goals_are_rewarded():
     def chosen(name: str, **goals) -> str:
         config = Config(config_of("auto", **goals), reward=RewardConfig(llm_reward_type=name, llm_reward_coeff=1.0))
-        return with_chosen_env(config).env.goals.goal_suggester
+        return with_chosen_env(config).env.goals.suggester
 
     assert chosen("ellm") == chosen("rnd,ellm") == "oracle"
     assert chosen("none") == chosen("rnd") == "none"
     policy = NetworkConfig(encoder_custom="mlp_encoder", goal_conditioned=True)
-    assert with_chosen_env(Config(config_of("auto"), network=policy)).env.goals.goal_suggester == "oracle"
+    assert with_chosen_env(Config(config_of("auto"), network=policy)).env.goals.suggester == "oracle"
     with pytest.raises(UserError, match="--goal_suggester none: --goal_conditioned shows goals"):
         with_chosen_env(Config(config_of("none"), network=policy))
 

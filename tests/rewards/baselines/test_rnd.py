@@ -15,7 +15,7 @@ from oni_jax.parallel import Replicas
 from oni_jax.rewards.registry import check_rewards, make_rewards
 from oni_jax.rewards.terms import RewardSum
 from oni_jax.settings.config import Config
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import UserError, with_values
 from oni_jax.settings.learning import NetworkConfig
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.settings.worlds import EnvConfig
@@ -33,7 +33,7 @@ def config_of(name="rnd", root_env="Catch-v0", encoder="mlp_encoder", **settings
         network=NetworkConfig(
             encoder_custom=encoder, hidden_size=8, policy_initialization="xavier_uniform", nonlinearity="relu"
         ),
-        reward=RewardConfig(llm_reward_type=name, llm_reward_coeff=0.1, **settings),
+        reward=with_values(RewardConfig(), dict(llm_reward_type=name, llm_reward_coeff=0.1, **settings)),
     )
 
 

@@ -15,7 +15,7 @@ from oni_jax.rewards.bk.windows import Windows
 from oni_jax.rewards.registry import check_rewards, make_rewards, observations_read
 from oni_jax.rewards.terms import RewardSum
 from oni_jax.settings.config import Config
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import UserError, with_values
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.settings.worlds import EnvConfig
 from tests.golden import data_file
@@ -73,10 +73,13 @@ def test_values_are_the_recorded_ones():
 
 def config_of(folder, **settings) -> Config:
     (folder / "potential.py").write_text(CODE)
-    reward = RewardConfig(
-        llm_reward_type="bk-code",
-        llm_reward_coeff=1.0,
-        **{"reward_dir": str(folder), "potential_horizon": H, "potential_warmup_steps": 0, **settings},  # type: ignore
+    reward = with_values(
+        RewardConfig(),
+        dict(
+            llm_reward_type="bk-code",
+            llm_reward_coeff=1.0,
+            **{"reward_dir": str(folder), "potential_horizon": H, "potential_warmup_steps": 0, **settings},  # type: ignore
+        ),
     )
     return dataclasses.replace(CONFIG, reward=reward, learner=dataclasses.replace(CONFIG.learner, gamma=GAMMA))
 

@@ -23,7 +23,7 @@ from oni_jax.rewards.bk.windows import Windows, make_windows
 from oni_jax.rewards.embeddings.embeddings import embed_grams
 from oni_jax.rewards.registry import check_rewards, make_rewards
 from oni_jax.settings.config import Config
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import UserError, with_values
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import CaptionBatch
@@ -75,7 +75,7 @@ def config_of(folder, library=LIBRARY, **settings) -> Config:
         "potential_embeddings": "grams",
         "potential_goal_threshold": THRESHOLD,
     }
-    reward = RewardConfig(llm_reward_type="bk-goal", llm_reward_coeff=1.0, **{**given, **settings})  # type: ignore
+    reward = with_values(RewardConfig(), dict(llm_reward_type="bk-goal", llm_reward_coeff=1.0, **{**given, **settings}))
     return dataclasses.replace(CONFIG, reward=reward, learner=dataclasses.replace(CONFIG.learner, gamma=GAMMA))
 
 
@@ -145,7 +145,7 @@ def test_a_window_that_begins_with_its_episode():
 def values_of(name: str, library: GoalLibrary, words=()) -> tuple[list[float], list[float], int]:
     """phi of a random player's states, through the observations and from the texts."""
     config = EnvConfig(root_env=name, max_episode_steps=7)
-    config = dataclasses.replace(config, babyai=dataclasses.replace(config.babyai, babyai_size=6))
+    config = dataclasses.replace(config, babyai=dataclasses.replace(config.babyai, size=6))
     names = list(observations(Config(env=config)))
     from_texts, from_records, num_ended = [], [], 0
     with closing(make_vector_env(config, 2, 3, 0, names)) as env:

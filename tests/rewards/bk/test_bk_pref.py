@@ -11,7 +11,7 @@ from oni_jax.rewards.bk import bk_pref
 from oni_jax.rewards.bk.preference_model import make_network, save_preference_model
 from oni_jax.rewards.registry import check_rewards, observations_read
 from oni_jax.settings.config import Config
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import UserError, with_values
 from oni_jax.settings.rewards import RewardConfig
 from tests.rewards.bk.preference_models import HORIZON, untrained
 from tests.rewards.bk.test_bk_code import GAMMA, run
@@ -50,10 +50,13 @@ def config_of(folder, model, **settings) -> Config:
     if not (folder / "reward_model").exists():
         save_preference_model(str(folder), 1, model, {})
     bk_pref._trained_preferences.cache_clear()
-    reward = RewardConfig(
-        llm_reward_type="bk-pref",
-        llm_reward_coeff=1.0,
-        **{"reward_dir": str(folder), "potential_horizon": HORIZON, "potential_warmup_steps": 0, **settings},  # type: ignore
+    reward = with_values(
+        RewardConfig(),
+        dict(
+            llm_reward_type="bk-pref",
+            llm_reward_coeff=1.0,
+            **{"reward_dir": str(folder), "potential_horizon": HORIZON, "potential_warmup_steps": 0, **settings},  # type: ignore
+        ),
     )
     return dataclasses.replace(CONFIG, reward=reward, learner=dataclasses.replace(CONFIG.learner, gamma=GAMMA))
 

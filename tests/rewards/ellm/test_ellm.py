@@ -15,7 +15,7 @@ from oni_jax.rewards.terms import RewardSum
 from oni_jax.runs.plan import with_chosen_env
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.config import Config
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import UserError, with_values
 from oni_jax.settings.learning import NetworkConfig
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.settings.run import RunConfig
@@ -28,11 +28,11 @@ GRASS, COW, HUNGRY_COW = b"you see grass.", b"you see cow.", b"you see cow. you 
 
 
 def config_of(suggester: str = "llm", server: str = "", goals=(), **reward) -> Config:
-    settings = GoalConfig(goal_suggester=suggester, **dict(goals))
+    settings = with_values(GoalConfig(), dict(goal_suggester=suggester, **dict(goals)))
     return Config(
         EnvConfig(root_env="CrafterTextEnv-v1", goals=settings),
         network=NetworkConfig(encoder_custom="generic_encoder"),
-        reward=RewardConfig(**{"llm_reward_type": "ellm", "llm_reward_coeff": 1.0, **reward}),  # type: ignore
+        reward=with_values(RewardConfig(), {"llm_reward_type": "ellm", "llm_reward_coeff": 1.0, **reward}),
         annotation=AnnotationConfig(llm_server_addr=server),
     )
 
@@ -141,7 +141,7 @@ def test_a_server_of_embeddings_that_fails_costs_goals_for_a_while(monkeypatch, 
             raise failures.pop()
         return np.array([[text == "eat cow", text == "have a steak", 0.1] for text in texts], np.float32)
 
-    matcher = Matcher(["eat cow"], GoalConfig(goal_threshold=0.5), embed)
+    matcher = Matcher(["eat cow"], GoalConfig(threshold=0.5), embed)
     match = ellm.InBackground(matcher.match)
     assert match([(COW, b"- eat cow")]) == []
     found, started = [], time.monotonic()
@@ -173,7 +173,7 @@ def test_words_that_mean_the_same_by_embeddings():
     def embed(texts):
         return np.array([vectors[text] for text in texts], np.float32)
 
-    matcher = Matcher(["eat cow", "chop tree"], GoalConfig(goal_threshold=0.9), embed)
+    matcher = Matcher(["eat cow", "chop tree"], GoalConfig(threshold=0.9), embed)
     np.testing.assert_allclose(matcher.worths(b"- have a steak\n- sing"), [0.96, 0, 1])
     assert (matcher.num_suggested, matcher.num_unmatched) == (2, 1)
     both = config_of(goals={"goal_similarity": "embeddings"}, potential_embeddings="grams")
@@ -243,7 +243,7 @@ def test_the_strict_parser():
 def test_an_llm_is_asked_only_where_it_suggests():
     def chosen(config: Config) -> tuple[str, list[str]]:
         config = with_chosen_env(config)
-        return config.env.goals.goal_suggester, [kind for _, kind in questions(config)]
+        return config.env.goals.suggester, [kind for _, kind in questions(config)]
 
     assert chosen(config_of("auto")) == ("oracle", [])
     assert chosen(config_of("auto", "localhost:1")) == ("llm", ["suggestions"])
@@ -278,6 +278,6 @@ def test_settings_that_do_not_fit(config, error):
 
 
 def test_events_have_no_goals_suggested():
-    config = Config(EnvConfig(root_env="CrafterTextEnv-v1", caption="event", goals=GoalConfig(goal_suggester="llm")))
+    config = Config(EnvConfig(root_env="CrafterTextEnv-v1", caption="event", goals=GoalConfig(suggester="llm")))
     with pytest.raises(UserError, match="--caption event: --goal_suggester llm suggests goals for states"):
         env_spec(config.env)

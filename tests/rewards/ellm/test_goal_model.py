@@ -27,8 +27,8 @@ from oni_jax.rewards.terms import RewardSum
 from oni_jax.rewards.trained import load_trained, save_trained
 from oni_jax.runs.plan import Plan, with_chosen_env
 from oni_jax.settings.config import Config
-from oni_jax.settings.fields import UserError
-from oni_jax.settings.rewards import RewardConfig
+from oni_jax.settings.fields import UserError, with_values
+from oni_jax.settings.rewards import RewardConfig, RewardModelConfig
 from oni_jax.settings.worlds import GoalConfig
 from oni_jax.types import Annotation, CaptionBatch, StepCaptions
 from tests.rewards.ellm.test_ellm import asked, config_of, observe
@@ -262,8 +262,10 @@ def test_model_of_captions_without_features_is_not_trained_alone(tmp_path, capsy
 
 # In a world whose captions have no features, the model reads observations.
 def signals(**goals):
-    env = dataclasses.replace(CONFIG.env, goals=GoalConfig(goal_suggester="model", **goals))
-    reward = RewardConfig(llm_reward_type="ellm", llm_reward_coeff=1.0, reward_model_lr=1e-2, reward_model_batch_size=8)
+    env = dataclasses.replace(CONFIG.env, goals=with_values(GoalConfig(), dict(goal_suggester="model", **goals)))
+    reward = RewardConfig(
+        llm_reward_type="ellm", llm_reward_coeff=1.0, model=RewardModelConfig(learning_rate=1e-2, batch_size=8)
+    )
     return dataclasses.replace(CONFIG, env=env, reward=reward)
 
 

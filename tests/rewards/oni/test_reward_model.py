@@ -9,13 +9,13 @@ import pytest
 from oni_jax.rewards.oni.reward_model import QUANTILES, RewardModel, load_reward_model, save_reward_model
 from oni_jax.rewards.trained import holds_trained
 from oni_jax.settings.fields import UserError
-from oni_jax.settings.learning import NetworkConfig
+from oni_jax.settings.learning import NetworkConfig, TorchbeastConfig
 from tests.support.full_disk import full_disk
 
 
 def example(value: float = 0.5) -> RewardModel:
     params = {"params": {"dense": {"kernel": np.full((2, 3), value, np.float32), "bias": np.zeros(3, np.float32)}}}
-    network = NetworkConfig(encoder_hidden_dim=64, encoder_msg_model="lt_cnn_small")
+    network = NetworkConfig(torchbeast=TorchbeastConfig(hidden_dim=64, msg_model="lt_cnn_small"))
     return RewardModel(network, params, 0.25, 4.0, {share: share - value for share in QUANTILES})
 
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oni_jax.envs.device.goals import GoalTable, look_up
+from oni_jax.settings.fields import with_values
 from oni_jax.settings.worlds import GoalConfig
 from oni_jax.worlds.device.goal_table import SuggestedGoals, with_new_rows
 from tests.support.processes import equal_on_devices
@@ -30,7 +31,9 @@ NAMES = ("signal", "open_goals", "goal_reward")
 
 
 def config_of(**goals):
-    settings = GoalConfig(goal_suggester="llm", goal_similarity="embeddings", goal_table_size=5, **goals)
+    settings = with_values(
+        GoalConfig(), dict(goal_suggester="llm", goal_similarity="embeddings", goal_table_size=5, **goals)
+    )
     return dataclasses.replace(CONFIG, env=dataclasses.replace(CONFIG.env, goals=settings))
 
 
