@@ -7,9 +7,10 @@ On the host the sides take a few steps each, in turn, forwards and backwards, in
 machine whose speed changes within seconds changes it for all: `built` is our stepper of NetHack in C on the engine
 that `make engine` builds, `native` the same on NLE's, `make_vec` the first of these behind gymnasium's interface,
 `python` the one in Python, `nle_env` NLE's environment, with the same seeds and actions; ours show the same, which is
-checked. Any other environment on the host is `ours`. On devices (the cores, without a GPU), environments run in one
-jitted scan; beside BabyAI-Text plays `minigrid`, beside Crafter PyPI's `crafter`, each in a process for each core and
-in whole episodes, and Craftax-Classic through our scan, where they are installed.
+checked. `built_engine` is the engine alone, whose keys Python presses. Any other environment on the host is `ours`. On
+devices (the cores, without a GPU), environments run in one jitted scan; beside BabyAI-Text plays `minigrid`, beside
+Crafter PyPI's `crafter`, each in a process for each core and in whole episodes, and Craftax-Classic through our scan,
+where they are installed.
 """
 
 import functools
@@ -22,7 +23,7 @@ import numpy as np
 from absl import app, flags
 
 from benchmarks import harness
-from benchmarks.host_envs import GymnasiumEnvs, HostEnvs, NleEnvs
+from benchmarks.host_envs import BuiltEngine, GymnasiumEnvs, HostEnvs, NleEnvs
 from oni_jax.envs.nethack.native.stepper import why_not
 from oni_jax.envs.nethack.native.vector_env import why_not_built
 from oni_jax.runs.plan import Plan
@@ -51,10 +52,11 @@ def host_sides(config: EnvConfig) -> dict[str, Callable[..., Any]]:
         return EnvConfig(root_env=config.root_env, nethack=nethack)
 
     built = {} if why_not_built() else {"built": functools.partial(HostEnvs, stepped_by("auto", "built"))}
+    engine = {"built_engine": functools.partial(BuiltEngine, config)} if built else {}
     native = {} if why_not() else {"native": functools.partial(HostEnvs, stepped_by("auto"))}
     vector = functools.partial(GymnasiumEnvs, stepped_by("auto", "auto"))
     python, nle = functools.partial(HostEnvs, stepped_by("python")), functools.partial(NleEnvs, config)
-    return {**built, **native, "make_vec": vector, "python": python, "nle_env": nle}
+    return {**built, **native, "make_vec": vector, "python": python, "nle_env": nle, **engine}
 
 
 def take_turns(config: EnvConfig, num_envs: int, first_index: int, sizes: tuple[int, int, int]) -> harness.Work:
@@ -71,7 +73,7 @@ def take_turns(config: EnvConfig, num_envs: int, first_index: int, sizes: tuple[
             before = time.perf_counter(), time.process_time()
             side.run(turn_steps)
             secs[-1][k] = time.perf_counter() - before[0], time.process_time() - before[1]
-        if len({side.shown() for side in sides.values() if not isinstance(side, NleEnvs)}) > 1:
+        if len({side.shown() for side in sides.values() if not isinstance(side, NleEnvs | BuiltEngine)}) > 1:
             raise RuntimeError("the steppers' games differ")
     yield
     for side in sides.values():
