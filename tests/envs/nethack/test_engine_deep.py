@@ -81,8 +81,8 @@ def test_save_key_is_that_of_the_installed_engine():
 @needs_engine
 @pytest.mark.slow
 def test_trained_policy_s_games_are_those_of_the_installed_engine(tmp_path):
-    words = ("--root_env=NetHackScore-v1", "--hidden_size=64", "--llm_reward_type=none", "--train_for_env_steps=150000")
-    Launched("launch.train", f"--train_dir={tmp_path}", "--experiment=run", *words).finish()
+    words = ("--root_env=NetHackScore-v1", "--hidden_size=64", "--llm_reward_type=none", "--train_for_env_steps=100000")
+    Launched("launch.train", f"--train_dir={tmp_path}", "--experiment=run", *words).finish(1800.0)
     run = oni_jax.load_run(str(tmp_path / "run"))
     task, settings = TASKS["NetHackScore-v1"], [NetHackConfig(engine=engine) for engine in ("wheel", "built")]
     envs = [NativeVectorEnv(task, 64, episode_seeds(1), 0, 5000, OBSERVATIONS, shown) for shown in settings]
