@@ -7,9 +7,10 @@ On the host the sides take a few steps each, in turn, forwards and backwards, in
 machine whose speed changes within seconds changes it for all: `built` is our stepper of NetHack in C on the engine
 that `make engine` builds, `native` the same on NLE's, `make_vec` the first of these behind gymnasium's interface,
 `python` the one in Python, `nle_env` NLE's environment, with the same seeds and actions; ours show the same, which is
-checked. Any other environment on the host is `ours`. On devices (the cores, without a GPU), environments run in one
-jitted scan; beside BabyAI-Text plays `minigrid`, beside Crafter PyPI's `crafter`, each in a process for each core and
-in whole episodes, and Craftax-Classic through our scan, where they are installed.
+checked. `built_engine` is the engine alone, whose keys Python presses. Any other environment on the host is `ours`. On
+devices (the cores, without a GPU), environments run in one jitted scan; beside BabyAI-Text plays `minigrid`, beside
+Crafter PyPI's `crafter`, each in a process for each core and in whole episodes, and Craftax-Classic through our scan,
+where they are installed.
 """
 
 import functools
@@ -22,7 +23,7 @@ import numpy as np
 from absl import app, flags
 
 from benchmarks import harness
-from benchmarks.host_envs import GymnasiumEnvs, HostEnvs, NleEnvs
+from benchmarks.host_envs import BuiltEngine, GymnasiumEnvs, HostEnvs, NleEnvs
 from oni_jax.envs.nethack.native.stepper import why_not
 from oni_jax.envs.nethack.native.vector_env import why_not_built
 from oni_jax.runs.plan import Plan
@@ -36,13 +37,14 @@ _STEPS = flags.DEFINE_integer("steps", None, "Steps of each on the host. (defaul
 _TURN_STEPS = flags.DEFINE_integer("turn_steps", 10, "Steps that a side takes in its turn.", 1)
 _WARM_UP_STEPS = flags.DEFINE_integer("warm_up_steps", None, "Steps before. (default: 200; 10 with --smoke)", 1)
 _VIEW = flags.DEFINE_enum("view", "terminal", ("terminal", "map"), "The view of NetHack.")
+_SIDES = flags.DEFINE_list("sides", None, "Sides of NetHack, the first of which is compared with the others.")
 _SECS = flags.DEFINE_float("secs", 3.0, "Seconds of a measurement on devices, at least.")
 
 NUM_PARTS = 8  # parts of the steps on the host; their rates give the spread
 
 
-def host_sides(config: EnvConfig) -> dict[str, Callable[..., Any]]:
-    """Returns what plays a task on the host, by name."""
+def host_sides(config: EnvConfig, chosen: Sequence[str] | None = None) -> dict[str, Callable[..., Any]]:
+    """Returns what plays a task on the host, by name: all, or those of NetHack that are chosen."""
     if Plan(Config(config)).environment.settings != "nethack":
         return {"ours": functools.partial(HostEnvs, config)}
 
@@ -51,16 +53,20 @@ def host_sides(config: EnvConfig) -> dict[str, Callable[..., Any]]:
         return EnvConfig(root_env=config.root_env, nethack=nethack)
 
     built = {} if why_not_built() else {"built": functools.partial(HostEnvs, stepped_by("auto", "built"))}
+    engine = {"built_engine": functools.partial(BuiltEngine, config)} if built else {}
     native = {} if why_not() else {"native": functools.partial(HostEnvs, stepped_by("auto"))}
     vector = functools.partial(GymnasiumEnvs, stepped_by("auto", "auto"))
     python, nle = functools.partial(HostEnvs, stepped_by("python")), functools.partial(NleEnvs, config)
-    return {**built, **native, "make_vec": vector, "python": python, "nle_env": nle}
+    sides = {**built, **native, "make_vec": vector, "python": python, "nle_env": nle, **engine}
+    return {name: sides[name] for name in chosen or sides}
 
 
-def take_turns(config: EnvConfig, num_envs: int, first_index: int, sizes: tuple[int, int, int]) -> harness.Work:
-    """Steps all sides; `sizes`: steps before, steps, and those of a turn. Result: [turns, sides, (wall, CPU) secs]."""
+def take_turns(
+    config: EnvConfig, num_envs: int, first_index: int, sizes: tuple[int, int, int], chosen: Sequence[str] | None = None
+) -> harness.Work:
+    """Steps the sides. `sizes`: steps before, steps, and those of a turn. Result: [turns, sides, (wall, CPU) secs]."""
     num_before, num_steps, turn_steps = sizes
-    sides = {name: make(num_envs, first_index) for name, make in host_sides(config).items()}
+    sides = {name: make(num_envs, first_index) for name, make in host_sides(config, chosen).items()}
     for side in sides.values():
         side.run(num_before)
     yield
@@ -71,7 +77,7 @@ def take_turns(config: EnvConfig, num_envs: int, first_index: int, sizes: tuple[
             before = time.perf_counter(), time.process_time()
             side.run(turn_steps)
             secs[-1][k] = time.perf_counter() - before[0], time.process_time() - before[1]
-        if len({side.shown() for side in sides.values() if not isinstance(side, NleEnvs)}) > 1:
+        if len({side.shown() for side in sides.values() if not isinstance(side, NleEnvs | BuiltEngine)}) > 1:
             raise RuntimeError("the steppers' games differ")
     yield
     for side in sides.values():
@@ -83,10 +89,11 @@ def measure_on_host(config: EnvConfig, num_envs: int) -> dict[str, Any]:
     """Measures rates and CPU time of the sides, and the ratios of the first one to the others."""
     num_processes, turn_steps = _PROCESSES.value, _TURN_STEPS.value
     sizes = (_WARM_UP_STEPS.value or harness.sized(200, 10), _STEPS.value or harness.sized(400, 40), turn_steps)
-    timed = harness.run_together(take_turns, [(config, num_envs, i * num_envs, sizes) for i in range(num_processes)])
+    settings = [(config, num_envs, i * num_envs, sizes, _SIDES.value) for i in range(num_processes)]
+    timed = harness.run_together(take_turns, settings)
     secs = np.array([process.result for process in timed])  # [processes, turns, sides, 2]
     parts = np.array_split(secs, min(NUM_PARTS, secs.shape[1]), axis=1)
-    names = list(host_sides(config))
+    names = list(host_sides(config, _SIDES.value))
     steps = [part.shape[1] * turn_steps * num_envs for part in parts]  # each process takes so many
     rates = {name: [(n / p[:, :, k, 0].sum(1)).sum() for p, n in zip(parts, steps)] for k, name in enumerate(names)}
     cpu_us = {

@@ -4,6 +4,7 @@
     python -m benchmarks.scaling_model --costs costs.json --hosts 64 --cores 96 --gpus 8 --gpu_speedup 300 \
         --batch_size 32768 --games 16384 --answerers 8 --launch_ms 1.2
     python -m benchmarks.scaling_model --measure_answerers 1,2   # what that many threads carry here, in turn
+    python -m benchmarks.scaling_model --measure_engines wheel,built   # what acting on these engines carries here
 
 A run is as fast as its slowest part allows: the cores that play, the inference thread of each process, the link to the
 accelerators, the accelerators, which act and learn in turn, or, without any, the cores, which do everything in turn.
@@ -35,6 +36,7 @@ from benchmarks.training import SMALL_FLAGS, train
 from oni_jax.envs.base import record_dtype
 from oni_jax.envs.registry import env_spec
 from oni_jax.host.runtime import tune_memory
+from oni_jax.settings.config import Config
 from oni_jax.settings.fields import with_values
 
 _COSTS = flags.DEFINE_string("costs", "", "File of an earlier --json; measured here when left out.")
@@ -48,6 +50,7 @@ _GAMES = flags.DEFINE_integer("games", 4096, "Games of each host.", 2)
 _ANSWERERS = flags.DEFINE_integer("answerers", 1, "Threads of each host that answer games.", 1)
 _LAUNCH_MS = flags.DEFINE_float("launch_ms", 0.0, "Milliseconds that starting a call of the policy takes.", 0.0)
 _MEASURE_ANSWERERS = flags.DEFINE_list("measure_answerers", None, "Numbers of threads to measure here, nothing else.")
+_MEASURE_ENGINES = flags.DEFINE_list("measure_engines", None, "Engines of NetHack to measure here, nothing else.")
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 4096, "Batch size of the whole run.", 32)
 _LABELS = flags.DEFINE_float("llm_labels_per_sec", 115.0, "Speed of an LLM server; default: 8 B, reasoned.", 1e-9)
 _RUNS = flags.DEFINE_list(
@@ -142,21 +145,32 @@ def measure_thread(num_games: int, batch_size: int, num_processes: int, secs: fl
 def measure_answerers(numbers: Sequence[int], repeats: int) -> dict[str, Any]:
     """Measures in turn what several threads carry, with games and a policy that cost nothing, in as many processes."""
     games, batch_size, processes = harness.sized((2048, 16_384, max(4, *numbers)), (8, 64, 2))
-    secs = harness.sized(5.0, 0.1)
+    config = config_with(games, batch_size, processes)
+    return measure_in_turn({f"{x}": with_values(config, {"num_answerers": x}) for x in numbers}, True, 5.0, repeats)
 
-    def measure(number: int) -> dict[str, Any]:
-        config = with_values(config_with(games, batch_size, processes), {"num_answerers": number})
-        return measure_acting(config, True, secs / 2, secs)
 
-    found = harness.alternate({f"{x}": functools.partial(measure, x) for x in numbers}, repeats)
+def measure_engines(engines: Sequence[str], repeats: int) -> dict[str, Any]:
+    """Measures in turn what runs on these engines carry, with a policy that costs nothing."""
+    config = config_with(*harness.sized((256, 4096), (8, 64)), len(os.sched_getaffinity(0)))
+    return measure_in_turn({x: with_values(config, {"engine": x}) for x in engines}, False, 20.0, repeats)
+
+
+def measure_in_turn(configs: Mapping[str, Config], empty_games: bool, secs: float, repeats: int) -> dict[str, Any]:
+    """Measures acting with these settings; ratios are to the first. `secs`: of each, which is warm after the half."""
+    secs = harness.sized(secs, 0.1)
+    sides = {
+        name: functools.partial(measure_acting, config, empty_games, secs / 2, secs) for name, config in configs.items()
+    }
+    found = harness.alternate(sides, repeats)
     rates = {name: [own["env_steps_per_sec"] for own in each] for name, each in found.items()}
-    first = next(iter(rates))
+    cpu = {name: [own["cpu_secs_per_step"] for own in each] for name, each in found.items()}
+    first, *others = configs
     return {
         **{f"{name}_env_steps_per_sec": harness.spread(own) for name, own in rates.items()},
+        **{f"{name}_cpu_us_per_step": harness.spread([1e6 * secs for secs in own]) for name, own in cpu.items()},
         **{f"{name}_thread_secs": harness.spread([own[THREAD] for own in each]) for name, each in found.items()},
-        **{
-            f"{name}_ratio_to_{first}": harness.ratio(own, rates[first]) for name, own in rates.items() if name != first
-        },
+        **{f"{name}_ratio_to_{first}": harness.ratio(rates[name], rates[first]) for name in others},
+        **{f"{name}_cpu_ratio_to_{first}": harness.ratio(cpu[first], cpu[name]) for name in others},
     }
 
 
@@ -226,6 +240,9 @@ def main(argv: Sequence[str]) -> None:
     if _MEASURE_ANSWERERS.value:
         figures = measure_answerers([int(number) for number in _MEASURE_ANSWERERS.value], harness.num_repeats(4))
         harness.write_report(harness.JSON.value, figures)
+        return
+    if _MEASURE_ENGINES.value:
+        harness.write_report(harness.JSON.value, measure_engines(_MEASURE_ENGINES.value, harness.num_repeats(5)))
         return
     if _COSTS.value:
         with open(_COSTS.value) as file:

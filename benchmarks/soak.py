@@ -1,6 +1,7 @@
 """A soak test: a long run at full speed with a fault every half minute; measures losses and leaks.
 
     python -m benchmarks.soak --secs 3600 --json soak.json
+    python -m benchmarks.soak --fault actor --train_flags "--engine=built …"
 
 The faults are drawn at random from those that a run must survive: a server that is killed, frozen or answers with any
 of the judge's faults; actor processes that are killed, crash or hang (replaced after a minute); files that can't grow;
@@ -34,6 +35,8 @@ _SECS = flags.DEFINE_float("secs", None, "Seconds of training. (default: 3600; 4
 _FAULT_EVERY_SECS = flags.DEFINE_float("fault_every_secs", None, "Between faults. (default: 30; 4 with --smoke)")
 _SETTLE_SECS = flags.DEFINE_float("settle_secs", None, "Before memory is compared. (default: 600; 10 with --smoke)")
 _SEED = flags.DEFINE_integer("seed", 0, "Seed of the faults.")
+_FAULTS = ("server", "server", "actor", "rest")
+_KINDS = flags.DEFINE_multi_enum("fault", _FAULTS, sorted(set(_FAULTS)), "Kinds of faults, equally likely.")
 _FLAGS = flags.DEFINE_string("train_flags", None, f"Flags of the run. (default: {FULL_FLAGS}; small with --smoke)")
 
 SAMPLE_SECS = 5.0
@@ -43,16 +46,17 @@ SMALL_FILE_BYTES = 1024
 class Faults:
     """Injects faults into a run, one at a time."""
 
-    def __init__(self, run: Launched, server: Server, seed: int):
+    def __init__(self, run: Launched, server: Server, seed: int, kinds: Sequence[str]):
         self._run, self._server, self._random = run, server, random.Random(seed)
+        breaks = {"server": self._break_server, "actor": self._break_actor, "rest": self._break_rest}
+        self._kinds = [breaks[kind] for kind in kinds]
         self.counts: Counter[str] = Counter()
         self._mend: Callable[[], object] | None = None
 
     def inject(self) -> None:
         """Repairs the last fault, and injects another."""
         self.mend()
-        kind = self._random.choice((self._break_server, self._break_server, self._break_actor, self._break_rest))
-        name = kind()
+        name = self._random.choice(self._kinds)()
         self.counts[name] += 1
         print(f"fault: {name}", flush=True)
 
@@ -112,7 +116,8 @@ def main(argv: Sequence[str]) -> None:
         words += ["--llm_api=completions", f"--seed={_SEED.value}", "--on_sigusr1=save", "--max_actor_restarts=1000"]
         run, folder = start_run(directory, server, "online_cls", f"--train_for_seconds={secs}", *words)
         run.wait_for(lambda: rows(folder))
-        faults, audit, samples = Faults(run, server, _SEED.value), LabelAudit(folder / "labels.sqlite"), []
+        faults = Faults(run, server, _SEED.value, _KINDS.value)
+        audit, samples = LabelAudit(folder / "labels.sqlite"), []
         start = time.monotonic()
         sample_due = fault_due = start + every
         while run.process.poll() is None:

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import numbers
 import os
 import sys
 import threading
@@ -113,8 +114,8 @@ def make_vec(
     known = [field.name for field, _ in settings(with_plugins(Config().env, str(values.get("plugin", ""))))]
     for name in values.keys() - {*known}:
         raise UserError(f"{name}: there is no such setting of an environment{nearest(name, known)}")
-    if num_envs < 1:
-        raise UserError(f"num_envs is {num_envs}: must be 1 or more")
+    if not isinstance(num_envs, numbers.Integral) or isinstance(num_envs, bool) or num_envs < 1:
+        raise UserError(f"num_envs is {num_envs!r}: must be a whole number, 1 or more")
     config = with_settings(Config(), {"llm_reward_type": "none", "root_env": root_env, **values})
     check_values(config.env)
     plan = Plan(with_chosen_env(config))

@@ -1,5 +1,6 @@
 """Environments of ours as a vector of gymnasium's: the other direction is `gymnasium_env`."""
 
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -25,6 +26,8 @@ class GymnasiumVector(gymnasium.vector.VectorEnv):
         num_envs: N.
     """
 
+    _envs: VectorEnv | None = None  # of a seed, from the first reset on
+
     def __init__(self, make: Callable[[int], VectorEnv], spec: EnvSpec, bounds: Mapping[str, Bounds], num_envs: int):
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
         self.num_envs = num_envs
@@ -34,15 +37,14 @@ class GymnasiumVector(gymnasium.vector.VectorEnv):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._make, self._our_spec, self._out = make, spec, make_step_output(spec, num_envs)
-        self._envs: VectorEnv | None = None  # of a seed, from the first reset on
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Starts an episode in every environment: the first ones of the seed, or else the next ones.
 
         seed: when left out at the first call, it is drawn.
         """
-        if options:
-            raise UserError(f"options: {', '.join(map(str, options))}: there are none; leave them out")
+        if options is not None and (not isinstance(options, Mapping) or options):
+            raise UserError(f"options: {options!r}: there are none; leave them out")
         if self.closed:
             raise error.ClosedEnvironmentError("the environments are closed")
         super().reset(seed=seed)
@@ -58,15 +60,22 @@ class GymnasiumVector(gymnasium.vector.VectorEnv):
             raise error.ClosedEnvironmentError("the environments are closed")
         if self._envs is None:
             raise error.ResetNeeded("call reset first")
-        actions = np.asarray(actions)
-        if actions.dtype.kind not in "iu" or not self.action_space.contains(actions):
-            number, count = self._our_spec.num_actions, self.num_envs
-            raise error.InvalidAction(f"actions: must be {count} integers in [0, {number})")
-        self._envs.step(actions.astype(np.int32), self._out)
+        self._envs.step(self._checked(actions), self._out)
         records = self._out.records
         terminated, truncated = records["terminated"].copy(), records["truncated"].copy()
         info = {**self._texts(self._out), **self._ended(terminated | truncated)}
         return self._observations(records), records["reward"].astype(np.float64), terminated, truncated, info
+
+    def __reduce__(self) -> Any:
+        raise TypeError("games can't be copied or pickled: make others by make_vec")
+
+    def _checked(self, actions: Any) -> np.ndarray:
+        with contextlib.suppress(ValueError):  # lists of several lengths
+            actions = np.asarray(actions)
+            if actions.dtype.kind in "iu" and self.action_space.contains(actions):
+                return actions.astype(np.int32)
+        number, count = self._our_spec.num_actions, self.num_envs
+        raise error.InvalidAction(f"actions: must be {count} integers in [0, {number})")
 
     def close_extras(self, **kwargs: Any) -> None:
         self._close()

@@ -10,14 +10,18 @@ from contextlib import suppress
 from oni_jax.settings.fields import UserError
 
 
+def home_cache_folder() -> str:
+    """Returns $XDG_CACHE_HOME/oni_jax, or ~/.cache/oni_jax, which may not be there, or be read-only."""
+    return os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "oni_jax")
+
+
 @functools.cache
 def cache_folder() -> str:
-    """Returns $XDG_CACHE_HOME/oni_jax, or ~/.cache/oni_jax; where there is no such home, one in the temporary folder.
+    """Returns the home's cache folder; where it can't be written, one in the temporary folder.
 
     Says so once. Raises UserError: none can be written.
     """
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    folder = os.path.join(home, "oni_jax")
+    folder = home_cache_folder()
     if os.path.isabs(folder) and _is_writable(folder):  # a user without an entry has no home: `~` stays
         return folder
     try:

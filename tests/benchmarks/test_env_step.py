@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from benchmarks.harness import ROOT_ENV
-from benchmarks.host_envs import HostEnvs, NleEnvs
+from benchmarks.host_envs import BuiltEngine, HostEnvs, NleEnvs
 from oni_jax.envs.nethack.native.stepper import why_not
 from oni_jax.envs.nethack.native.vector_env import why_not_built
 from oni_jax.settings.worlds import EnvConfig, NetHackConfig
+from tests.envs.nethack.native import needs_engine
 
 CONFIG = EnvConfig(root_env=ROOT_ENV, nethack=NetHackConfig(stepper="python"))
 
@@ -46,11 +47,26 @@ def figures_of(folder, *words):
 def test_sides_on_the_host_are_compared(tmp_path):
     words = "--processes=1 --envs=2 --steps=10 --turn_steps=2 --warm_up_steps=2 --view=map"
     figures = figures_of(tmp_path, *words.split())["2_envs"]
-    in_c = ["built"] * (not why_not_built()) + ["native"] * (not why_not())
-    first, *others = [*in_c, "make_vec", "python", "nle_env"]
+    built, native = not why_not_built(), not why_not()
+    first, *others = (
+        ["built"] * built + ["native"] * native + ["make_vec", "python", "nle_env"] + ["built_engine"] * built
+    )
     for name in (first, *others):
         assert figures[f"{name}_env_steps_per_sec"]["min"] > 0 and figures[f"{name}_cpu_us_per_step"]["median"] > 0
     assert all(figures[f"{first}_ratio_to_{name}"]["median"] > 0 for name in others)
+
+
+def test_sides_are_chosen(tmp_path):
+    words = "--processes=1 --envs=1 --steps=2 --turn_steps=1 --warm_up_steps=1 --sides=nle_env,python"
+    assert [*figures_of(tmp_path, *words.split())["1_envs"]][-1] == "nle_env_ratio_to_python"
+
+
+@needs_engine
+def test_engine_alone_plays_on_after_an_end():
+    engine = BuiltEngine(EnvConfig(root_env=ROOT_ENV), 2)
+    engine.run(3000)
+    assert min(engine._episodes) > 1
+    engine.close()
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
 """Environments of ours as gymnasium's vectors."""
 
 import contextlib
+import copy
 import os
 import pathlib
+import pickle
 import re
 import tempfile
 from collections.abc import Iterator
@@ -146,6 +148,7 @@ def test_observations_and_settings_are_chosen_by_name():
     [
         ({"root_env": "NetHackScor-v1"}, "NetHackScore-v1"),
         ({"root_env": NETHACK, "num_envs": 0}, "num_envs is 0"),
+        *(({"root_env": NETHACK, "num_envs": number}, f"num_envs is {number!r}") for number in (2.0, "2", None, True)),
         ({"root_env": NETHACK, "viw": "map"}, "viw: there is no such setting of an environment; did you mean view"),
         ({"root_env": NETHACK, "learning_rate": 0.1}, "learning_rate"),
         ({"root_env": NETHACK, "view": "mapp"}, "must be one of terminal, map"),
@@ -159,12 +162,26 @@ def test_bad_input_is_named(arguments, words):
         oni_jax.make_vec(**arguments)
 
 
-@pytest.mark.parametrize("actions", [[0, 0], [0, 0, -1], [0, 0, 1000], [0.0, 0.5, 1.0]])
+@pytest.mark.parametrize(
+    "actions", [[0, 0], [0, 0, -1], [0, 0, 1000], [0.0, 0.5, 1.0], [[0], [0, 1], 0], [None] * 3, [True] * 3, 0, None]
+)
 def test_other_actions_are_refused(actions):
     with made("Catch-v0") as envs:
         envs.reset(seed=1)
         with pytest.raises(gymnasium.error.InvalidAction, match="3 integers in"):
-            envs.step(np.array(actions))
+            envs.step(actions)
+
+
+@pytest.mark.parametrize("options", [True, [1], np.ones(2, bool), "mask"])
+def test_other_options_are_refused(options):
+    with made("Catch-v0") as envs, pytest.raises(oni_jax.UserError, match="^options: .*: there are none"):
+        envs.reset(options=options)
+
+
+@pytest.mark.parametrize("copied", [pickle.dumps, copy.deepcopy])
+def test_vector_is_not_copied(copied):
+    with made("Catch-v0") as envs, pytest.raises(TypeError, match="can't be copied or pickled"):
+        copied(envs)
 
 
 def test_vector_is_reset_first_and_not_used_once_it_is_closed():

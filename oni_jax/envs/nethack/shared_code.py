@@ -37,6 +37,7 @@ LIBC.memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 LIBC.dlopen.argtypes = [ctypes.c_char_p, ctypes.c_int]
 LIBC.dlsym.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
 LIBC.dlclose.argtypes = [ctypes.c_void_p]
+LIBC.dlerror.restype = ctypes.c_char_p
 
 
 class CannotShareError(Exception):

@@ -2,22 +2,21 @@
 
 import hashlib
 import json
+import os
 import pathlib
 import threading
 
 import numpy as np
 import pytest
 
-from oni_jax.envs.nethack.engine import __main__ as program
-from oni_jax.envs.nethack.engine import built, identity, source
-from oni_jax.envs.nethack.engine.compile import Build
+from oni_jax.envs.nethack.engine import built, identity
 from oni_jax.envs.nethack.engine.identity import ARRAYS, Difference, compare
-from oni_jax.envs.nethack.engine.source import BuildError
 from oni_jax.envs.nethack.native.stepper import load_stepper
 from oni_jax.envs.nethack.native.vector_env import NativeVectorEnv
 from oni_jax.envs.nethack.tasks import TASKS
 from oni_jax.envs.nethack.vector_env import NetHackVectorEnv, episode_seeds
 from oni_jax.envs.registry import make_vector_env
+from oni_jax.host import caches
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig, NetHackConfig
 from tests.envs.nethack.native import needs_engine, needs_native
@@ -142,15 +141,6 @@ def test_fewer_files_are_open():
 # Which engine plays
 
 
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    """An empty folder of caches."""
-    monkeypatch.setattr(built, "cache_folder", lambda: str(tmp_path))
-    built.find_engine.cache_clear()
-    yield tmp_path
-    built.find_engine.cache_clear()
-
-
 def chosen(**settings):
     """(environment's type, note) of NetHack as the registry makes it."""
     env = make_vector_env(EnvConfig("NetHackScore-v1", nethack=NetHackConfig(**settings)), 1, 0, 0)
@@ -185,7 +175,9 @@ def test_built_engine_that_is_asked_for_has_to_be_there(cache):
 
 
 @needs_engine
-@pytest.mark.parametrize("damage", ["library", "record", "no library", "no record", "no JSON"])
+@pytest.mark.parametrize(
+    "damage", ["library", "record", "no library", "no record", "no JSON", "other JSON", "text", "link", "pipe"]
+)
 def test_engine_that_was_not_compared_never_plays(cache, monkeypatch, tmp_path, damage):
     library = tmp_path / "some.so"
     library.write_bytes(b"a library")
@@ -197,8 +189,14 @@ def test_engine_that_was_not_compared_never_plays(cache, monkeypatch, tmp_path, 
         path.write_bytes(b"another")
     elif damage == "record":
         record.write_text("{}")
-    elif damage == "no JSON":
-        record.write_text("{")
+    elif damage in ("no JSON", "other JSON", "text"):
+        record.write_bytes({"no JSON": b"[" * 100_000, "other JSON": b"[]", "text": b"\xff"}[damage])
+    elif damage == "link":
+        path.rename(tmp_path / "elsewhere.so")
+        path.symlink_to(tmp_path / "elsewhere.so")
+    elif damage == "pipe":
+        record.unlink()
+        os.mkfifo(record)
     else:
         (path if damage == "no library" else record).unlink()
     kind, note = chosen()
@@ -212,6 +210,15 @@ def test_library_that_is_none_never_plays(cache, tmp_path):
     built.keep(library, {})
     kind, note = chosen()
     assert kind is NativeVectorEnv and note.endswith("can't be loaded, or is not the engine")
+    assert "libengine.so: file too short: " in note
+
+
+@needs_engine
+def test_engine_in_a_read_only_home_plays(engine, cache, monkeypatch):
+    built.keep(pathlib.Path(engine), {})
+    caches.cache_folder.cache_clear()
+    monkeypatch.setattr(caches, "_is_writable", lambda folder: False)
+    assert chosen()[1].endswith("the engine that was built here")
 
 
 @needs_engine
@@ -219,63 +226,6 @@ def test_installed_engine_plays_where_the_segment_cannot_be_set(monkeypatch):
     monkeypatch.setattr(load_stepper().library, "oni_has_segment", lambda: 0)
     kind, note = chosen()
     assert kind is NativeVectorEnv and "this system doesn't let a process set its GS register" in note
-
-
-# Making it
-
-
-def test_sources_are_of_a_known_version():
-    assert source.VERSION == "1.3.0" and len(source.SHA256) == 64
-
-
-@pytest.mark.parametrize(
-    ("text", "times"), [("nothing", 0), ("one line\none line\n", 2), ("one line\n", 1)], ids=["0", "2", "1"]
-)
-def test_edit_needs_its_text_exactly_once(tmp_path, text, times):
-    (tmp_path / "a.c").write_text(f"begin\n{text}\nend\n")
-    edits = tmp_path / "edits.toml"
-    edits.write_text('[[edit]]\nfile = "a.c"\nfind = "one line"\nbefore = "end"\nput = "another\\n"\n')
-    if times == 1:
-        source.edit(tmp_path, edits)
-        assert (tmp_path / "a.c").read_text() == "begin\nanother\nend\n"
-    else:
-        with pytest.raises(BuildError, match=rf"^a.c has {times} times what an edit is about: 'one line'$"):
-            source.edit(tmp_path, edits)
-        assert "another" not in (tmp_path / "a.c").read_text()
-
-
-def test_build_without_a_compiler_says_so(tmp_path, monkeypatch):
-    monkeypatch.setenv("CC", "no-such-gcc")
-    with pytest.raises(BuildError, match="^there is no no-such-gcc$"):
-        Build(tmp_path, tmp_path, lambda *_: None).library()
-
-
-@pytest.mark.parametrize("fault", [BuildError("no index"), OSError("disk full")], ids=["fetch", "disk"])
-@needs_native
-def test_engine_that_cannot_be_built_costs_one_line(cache, monkeypatch, capfd, fault):
-    def fetch(folder):
-        raise fault
-
-    monkeypatch.setattr(source, "fetch", fetch)
-    assert program.main() == 1
-    last = capfd.readouterr().out.splitlines()[-1]
-    assert last == f"NetHack's engine is not built, so NLE's plays, which is slower: {fault}"
-
-
-@needs_engine
-def test_engine_that_differs_is_not_kept(monkeypatch, capfd):
-    library = built.find_engine()
-    monkeypatch.setattr(built, "engine_folder", lambda: pathlib.Path("/nowhere"))
-    built.find_engine.cache_clear()
-    for name, value in (("fetch", lambda folder: folder / "tree"), ("edit", lambda tree: None)):
-        monkeypatch.setattr(source, name, value)
-    monkeypatch.setattr(Build, "library", lambda self: pathlib.Path(library))
-    start = identity.BuiltGame.start
-    monkeypatch.setattr(identity.BuiltGame, "start", lambda self, core, display: start(self, core + 1, display))
-    monkeypatch.setattr(built, "keep", lambda *_: pytest.fail("it was kept"))
-    assert program.main() == 1
-    assert "so NLE's plays, which is slower: game 0, key press" in capfd.readouterr().out
-    built.find_engine.cache_clear()
 
 
 @needs_engine

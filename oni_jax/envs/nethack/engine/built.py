@@ -3,14 +3,14 @@
 import functools
 import hashlib
 import json
-import os
 import pathlib
 import platform
 
 from oni_jax.envs.nethack.engine.source import SHA256
 from oni_jax.envs.nethack.native.layout import CannotStepError
 from oni_jax.envs.nethack.tasks import nethack
-from oni_jax.host.caches import cache_folder
+from oni_jax.host.caches import cache_folder, home_cache_folder
+from oni_jax.host.files import open_regular, write_atomically
 from oni_jax.settings.fields import UserError
 
 LIBRARY, RECORD = "libengine.so", "identical.json"
@@ -28,38 +28,47 @@ def version() -> str:
     return hashlib.sha256(f"{SHA256} {platform.machine()} {hashes}".encode()).hexdigest()[:16]
 
 
+def _folder_in(caches: str) -> pathlib.Path:
+    return pathlib.Path(caches, "nethack_engine", version())
+
+
 def engine_folder() -> pathlib.Path:
-    """Returns the folder of this version's library. Raises CannotStepError: there is no folder for such things."""
+    """Returns the folder where this version's library is kept. Raises CannotStepError: none can be written."""
     try:
-        return pathlib.Path(cache_folder(), "nethack_engine", version())
+        return _folder_in(cache_folder())
     except UserError as error:
         raise CannotStepError(str(error)) from None
 
 
 def keep(library: pathlib.Path, about: dict[str, object]) -> pathlib.Path:
-    """Keeps a library that has played NLE's games. The record comes last: without it, no library is used."""
+    """Keeps a library that has played NLE's games. The record comes last: without it, no library is used.
+
+    Raises OSError: there is no room.
+    """
     folder = engine_folder()
     folder.mkdir(parents=True, exist_ok=True)
     content = library.read_bytes()
-    for name, text in (
-        (LIBRARY, content),
-        (RECORD, json.dumps(about | {"sha256": hashlib.sha256(content).hexdigest()}).encode()),
-    ):
-        part = folder / f"{name}.{os.getpid()}"
-        part.write_bytes(text)
-        part.replace(folder / name)
+    write_atomically(folder / LIBRARY, content)
+    write_atomically(folder / RECORD, json.dumps(about | {"sha256": hashlib.sha256(content).hexdigest()}).encode())
     return folder / LIBRARY
 
 
 @functools.cache
 def find_engine() -> str:
     """Returns the path of the library. Raises CannotStepError: it is not built, or is not what was compared."""
-    folder = engine_folder()
+    folder = _folder_in(home_cache_folder())  # also where it is read-only
+    if not (folder / RECORD).exists():
+        folder = engine_folder()
     try:
-        record = json.loads((folder / RECORD).read_text())
-        content = (folder / LIBRARY).read_bytes()
-    except (OSError, ValueError):
+        expected = json.loads(_read(folder / RECORD))["sha256"]
+        content = _read(folder / LIBRARY)
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         raise CannotStepError(f"a faster engine is not built ({HOW_TO})") from None
-    if hashlib.sha256(content).hexdigest() != record.get("sha256"):
+    if hashlib.sha256(content).hexdigest() != expected:
         raise CannotStepError(f"the built engine is not the file that was compared with NLE's ({HOW_TO})")
     return str(folder / LIBRARY)
+
+
+def _read(path: pathlib.Path) -> bytes:
+    with open_regular(path) as file:
+        return file.read()

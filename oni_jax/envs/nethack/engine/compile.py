@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Sequence
@@ -22,7 +23,9 @@ DEFINITIONS = (  # those of NLE's build
     *("-DGCC_WARN", "-DNOCLIPPING", "-DNOMAIL", "-DNOTPARMDECL", "-DDLB", "-DNOCWD_ASSUMPTIONS", "-DNDEBUG"),
     *('-DHACKDIR="/nethackdir.nle"', '-DDEFAULT_WINDOW_SYS="rl"'),
 )
+PROCESSOR = ("-march=x86-64", "-mtune=generic")  # hosts of several kinds may share the folder where it is kept
 FLAGS = (
+    *PROCESSOR,
     *("-O3", "-fPIC", "-fno-semantic-interposition", "-fno-plt", "-w", "-U_FORTIFY_SOURCE"),
     *("-fcf-protection=none", "-fno-stack-protector", "-fno-common", "-fdata-sections"),
 )
@@ -57,12 +60,14 @@ class Build:
     def __init__(self, source: pathlib.Path, work: pathlib.Path, report: Report):
         self._source, self._work, self._report = source, work, report
         self._num_jobs = max(1, len(os.sched_getaffinity(0)))
-        self._c, self._cc = os.environ.get("CC", "gcc"), os.environ.get("CXX", "g++")
+        self._c, self._cc = (
+            shlex.split(os.environ.get(name) or usual) for name, usual in (("CC", "gcc"), ("CXX", "g++"))
+        )
         self._includes = [f"-I{folder}" for folder in (work / "include", source / "include", HERE / "include")]
 
     def library(self) -> pathlib.Path:
         """Builds the library. Raises BuildError."""
-        missing = [name for name in (self._c, self._cc, "as", "make") if not shutil.which(name.split()[0])]
+        missing = [name for name in (*self._c[:1], *self._cc[:1], "as", "make") if not shutil.which(name)]
         if missing:
             raise BuildError(f"there is no {' and no '.join(missing)}")
         for name in ("include", "util", "dat", "objects", "assembly"):
@@ -76,7 +81,7 @@ class Build:
         """Makes the headers that NetHack's makedefs writes, with the date of the installed library."""
         tool = self._work / "util" / "makedefs"
         sources = [self._source / name for name in ("util/makedefs.c", "src/monst.c", "src/objects.c")]
-        self._run([self._c, "-O1", "-w", *DEFINITIONS, *self._includes, "-o", tool, *sources])
+        self._run([*self._c, "-O1", "-w", *DEFINITIONS, *self._includes, "-o", tool, *sources])
         for option in ("-o", "-p", "-v"):
             self._run([tool, option], cwd=tool.parent)
         header = self._work / "include" / "date.h"
@@ -97,7 +102,7 @@ class Build:
         before = ["-include", HERE / "include" / "quick_sprintf.h"]
 
         def compile_one(i: int) -> None:
-            compiler = [self._cc, "-std=c++14"] if sources[i].suffix == ".cc" else [self._c, *before]
+            compiler = [*self._cc, "-std=c++14"] if sources[i].suffix == ".cc" else [*self._c, *before]
             command = [*compiler, *FLAGS, "-flto", *DEFINITIONS, *self._includes, "-c", sources[i], "-o", objects[i]]
             self._run(command)
 
@@ -108,7 +113,7 @@ class Build:
         """Returns the assembly of the whole program, optimised."""
         self._report("optimised", 0, 1)
         exports = self._exports("nle_start; nle_step; nle_end")
-        command = [self._cc, *FLAGS, *LINK, f"-flto={self._num_jobs}", "-save-temps", exports, "-o", "whole.so"]
+        command = [*self._cc, *FLAGS, *LINK, f"-flto={self._num_jobs}", "-save-temps", exports, "-o", "whole.so"]
         self._run([*command, *objects, "-lm"], cwd=self._work / "assembly")
         found = sorted((self._work / "assembly").glob("*.ltrans*.s"))
         if not found:
@@ -129,11 +134,11 @@ class Build:
         objects = [self._work / "objects" / f"{path.stem}.plain.o" for path in parts]
 
         def assemble(i: int) -> None:
-            self._run([self._c, "-O2", "-fPIC", f"-I{HERE / 'include'}", "-c", parts[i], "-o", objects[i]])
+            self._run([*self._c, *PROCESSOR, "-O2", "-fPIC", f"-I{HERE / 'include'}", "-c", parts[i], "-o", objects[i]])
 
         self._each(assemble, range(len(parts)), "assembled")
         library = self._work / "libengine.so"
-        self._run([self._cc, *LINK, "-s", self._exports("oni_engine"), "-o", library, *objects, "-lm"])
+        self._run([*self._cc, *LINK, "-s", self._exports("oni_engine"), "-o", library, *objects, "-lm"])
         return library
 
     def _exports(self, names: str) -> str:
@@ -144,7 +149,10 @@ class Build:
 
     def _run(self, command: Iterable[object], cwd: pathlib.Path | None = None) -> None:
         parts = [str(part) for part in command]
-        done = subprocess.run(parts, cwd=cwd or self._work, capture_output=True, text=True)
+        variables = os.environ | {"LC_ALL": "C"}  # errors are looked for in English
+        done = subprocess.run(
+            parts, cwd=cwd or self._work, env=variables, capture_output=True, text=True, errors="replace"
+        )
         if done.returncode:
             raise BuildError(f"{parts[0]} failed: {_first_error(done.stderr) or done.returncode}")
 

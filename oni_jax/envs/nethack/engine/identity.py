@@ -1,7 +1,7 @@
 """Comparison of a library with NLE's: every array that an engine writes, after every key of the same games."""
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -16,8 +16,7 @@ from oni_jax.envs.nethack.tasks import nethack
 ARRAYS = tuple(nethack.OBSERVATION_DESC)
 IN_MOVE_LOOP = 3  # of `program_state`
 MOVES = [(int(key),) for key in nethack.CompassDirection]
-LEFT_OUT = (nethack.Command.SAVE,)  # it ends the process's game in a file
-COMMANDS = [(int(key),) for key in nethack.ACTIONS if key not in LEFT_OUT]
+COMMANDS = [(int(key),) for key in nethack.ACTIONS if key != nethack.Command.SAVE]  # NLE has no saved games
 LETTERS = [(key,) for key in range(ord("a"), ord("z") + 1)]
 ANSWERS = [(ESCAPE,), (ord("\r"),), (SPACE,), (ord("y"),)]  # without which games wait in prompts
 TRAVELS = [tuple(map(ord, keys)) for keys in ("_>.", "_<.", "_>.>", "20s")]  # to the stairs, and down them; waiting
@@ -129,9 +128,14 @@ class Pair:
         self.num_episodes = self.num_turns = self._turn = 0
         self._restart()
 
-    def play(self, num_keys: int) -> None:
-        """Presses random keys in both. Raises Difference at the first."""
-        for key in self._keys(num_keys):
+    @property
+    def arrays(self) -> Mapping[str, np.ndarray]:
+        """The arrays after the last key."""
+        return self._sides[0].arrays
+
+    def play(self, keys: Iterable[int]) -> None:
+        """Presses keys in both. Raises Difference at the first."""
+        for key in keys:
             if self._installed.is_done() or self._num_keys >= MAX_EPISODE_KEYS:
                 self._restart()
             self._press(key)
@@ -160,7 +164,7 @@ class Pair:
         self._num_all_keys += 1
         self._compare(f"key {key}")
 
-    def _keys(self, num_keys: int) -> Iterator[int]:
+    def random_keys(self, num_keys: int) -> Iterator[int]:
         chances = [chance for chance, _ in self._kinds]
         pressed = 0
         while pressed < num_keys:
@@ -190,7 +194,7 @@ def compare(library: str, num_games: int, num_keys: int, names: Collection[str] 
     for index in range(num_games):
         pair = Pair(library, index, names, wizard)
         try:
-            pair.play(num_keys)
+            pair.play(pair.random_keys(num_keys))
             turns += pair.num_turns
         finally:
             pair.close()

@@ -30,7 +30,8 @@ def load_image(path: str) -> EngineImage:
     handle = LIBC.dlopen(path.encode(), os.RTLD_NOW)
     description = handle and LIBC.dlsym(handle, DESCRIPTION)
     if not description:
-        raise CannotStepError(f"{path} can't be loaded, or is not the engine")
+        reason = (LIBC.dlerror() or path.encode()).decode(errors="replace")
+        raise CannotStepError(f"{reason}: the built engine can't be loaded, or is not the engine")
     try:
         (variables,) = [part for part in read_segments(pathlib.Path(path).read_bytes()) if part.kind == PT_TLS]
         fresh = loaded_at(path) + variables.address
