@@ -1,4 +1,4 @@
-"""How far something has come that takes long, shown where a person sees it."""
+"""Progress of what takes long, shown where a person sees it."""
 
 import sys
 import time

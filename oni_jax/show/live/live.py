@@ -38,9 +38,10 @@ CLOSE_SECS = 2.0  # for a terminal that takes no text
 class LiveView(PlainView):
     """A view that fills the terminal. What is printed scrolls off above it, and its newest lines are shown, too.
 
-    Until the first row, it is a line with what is done, or the seconds that the program compiles for. From then on it is drawn when a
-    row comes, but not before the CPU time of the last drawing is MAX_FRACTION of the time since; and at once for a key,
-    a printed line, or another size of the terminal. Between, an episode on it is drawn about once a second.
+    Until the first row, it is a line with what is done, or the seconds that the program compiles for. From then on it
+    is drawn when a row comes, but not before the CPU time of the last drawing is MAX_FRACTION of the time since; and at
+    once for a key, a printed line, or another size of the terminal. Between, an episode on it is drawn about once a
+    second.
 
     Args:
         run: settings.
