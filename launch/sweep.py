@@ -115,10 +115,9 @@ def _itself(program: SweepConfig, training: Sequence[str]) -> str:
 
 
 def _show_next(runs: Sequence[GridRun], folder: str, unfinished: Sequence[str]) -> None:
-    drawn = [run.name for run in runs if last_row(run.folder)]
-    # The flag joins names by commas.
-    plot = [command("plot", PlotConfig(), train_dir=folder, experiments=",".join(drawn))] if drawn else []
-    plot = [] if any("," in name for name in drawn) else plot
+    train_dir, name = os.path.split(folder)
+    is_drawn = any(last_row(run.folder) for run in runs) and "," not in name  # which joins names
+    plot = [command("plot", PlotConfig(), train_dir=train_dir, experiments=name)] if is_drawn else []
     show(*unfinished, *plot, command("ls", ListConfig(), train_dir=folder))
 
 
