@@ -38,10 +38,10 @@ def command(program: str, defaults: Any, **values: Any) -> str:
     positional, flags = [], [word for name in SOURCES if name in values for word in (f"--{name}", values[name])]
     for field, default in settings(defaults):
         value = values.get(field.name, default)
-        if field.metadata["positional"]:
-            positional += str(value).split(field.metadata["repeated"] or ",") if field.name in values else []
+        each = str(value).split(field.metadata["repeated"]) if field.metadata["repeated"] else [str(value)]
+        if field.metadata["positional"] and (field.metadata["repeated"] or "," not in each[0]):  # which would join two
+            positional += each if field.name in values else []
         elif value != default:
-            each = str(value).split(field.metadata["repeated"]) if field.metadata["repeated"] else [str(value)]
             flags += [word for text in each for word in (f"--{field.name}", text)]
     if program in ON_DEVICES and os.environ.get("JAX_PLATFORMS") == "cpu":  # by --device, or by the variable itself
         flags += ["--device", "cpu"]

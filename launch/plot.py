@@ -11,17 +11,23 @@ from collections.abc import Sequence
 
 from launch.next_commands import command, show
 from launch.program import brief_program
+from oni_jax.host.run_files import last_row
 from oni_jax.metrics.names import METRICS
 from oni_jax.settings.config import check_values
 from oni_jax.settings.fields import UserError, printable, setting
 from oni_jax.show.report.config import ReportConfig
+from oni_jax.show.report.listing import PLOTS, run_folder, runs_inside
 
 
 @dataclasses.dataclass(frozen=True)
 class PlotConfig:
     """The runs, and the folder for the files. Runs that differ only in seed and machine are one line of a figure."""
 
-    experiments: str = setting("", "Runs by name in train_dir, or by folder; they may be going on.", positional=True)
+    experiments: str = setting(
+        "",
+        "Runs, and sweeps with all of their runs, by name in train_dir, or by folder; they may be going on.",
+        positional=True,
+    )
     train_dir: str = setting("./train_dir", "Folder of experiments.")
     metrics: str = setting(
         "",
@@ -29,7 +35,9 @@ class PlotConfig:
         "episode/intrinsic_return/<type> for those of all rewards.",
         repeated=",",
     )
-    plots_dir: str = setting("", "Folder for the files; empty: plots, in the folder of the first experiment.")
+    plots_dir: str = setting(
+        "", "Folder for the files; empty: plots, in the folder of the run or sweep, or in that around several."
+    )
 
 
 def _check(config: PlotConfig) -> None:
@@ -39,37 +47,29 @@ def _check(config: PlotConfig) -> None:
 
 
 def _run(config: PlotConfig) -> int:
-    from oni_jax.runs.curves import group_runs
-    from oni_jax.runs.run import Run
     from oni_jax.show.report.panels import FIGURES, chosen_figures, metrics_of
-    from oni_jax.show.report.plots import write_figures  # imports matplotlib, which takes a second
+    from oni_jax.show.report.plots import read_settings, write_figures  # imports matplotlib, which takes a second
 
     chosen = [name.strip() for name in config.metrics.split(",") if name.strip()]
     figures = chosen_figures(chosen) if chosen else FIGURES
-    unique: dict[str, str] = {}  # path -> first name of the run
-    for name in _names(config):
-        unique.setdefault(os.path.realpath(_folder(config, name)), name)
-    names = list(unique.values())
-    folders = [_folder(config, name) for name in names]
-    settings = group_runs(
-        [Run(folder).metrics(metrics_of(figures), name) for folder, name in zip(folders, _short(names))]
-    )
+    folders, skipped = _folders(config)
+    settings = read_settings(folders, metrics_of(figures))
     for own in settings:
         seeds = [run.config.run.seed for run in own.runs]
         repeated = "" if len(set(seeds)) == len(seeds) else "; some have the same seed"
         of = ", ".join(f"{run.name} (seed {run.config.run.seed})" for run in own.runs)
         print(printable(f"{own.label}: {of}{repeated}"))
-    written, missing = write_figures(settings, config.plots_dir or os.path.join(folders[0], "plots"), figures)
+    written, missing = write_figures(settings, config.plots_dir or _plots_dir(config, folders), figures)
     if missing and not chosen:
         print(f"not drawn, since no run has data for it: {', '.join(missing)}")
-    print("\n".join(written))
+    print("\n".join([*(f"skipped {line}" for line in skipped), *written]))
     if missing and chosen:
         metric = figures[missing[0]][0].metric
         near = difflib.get_close_matches(metric, METRICS, 1) if metric not in METRICS else []
         hint = f"did you mean {near[0]}?" if near else "docs/metrics.md lists all"
         raise UserError(f"--metrics {metric}: no run has data for it; {hint}")
-    if len(names) == 1:
-        train_dir, name = os.path.split(folders[0])
+    if len(named := _named(config)) == 1:
+        train_dir, name = os.path.split(named[0])
         show(command("report", ReportConfig(), train_dir=train_dir, experiment=name))
     return 0
 
@@ -79,15 +79,32 @@ def _names(config: PlotConfig) -> list[str]:
     return list(dict.fromkeys(name.rstrip("/") for name in config.experiments.split(",") if name.strip("/")))
 
 
-def _short(names: Sequence[str]) -> Sequence[str]:
-    """Shortens folders to their last names, if these differ."""
-    last = [os.path.basename(name) if os.path.isdir(name) else name for name in names]
-    return last if len(set(last)) == len(last) else names
+def _named(config: PlotConfig) -> list[str]:
+    """Returns the unique folders that are named, in order."""
+    found: dict[str, str] = {}
+    for name in _names(config):
+        folder = run_folder(config.train_dir, name)
+        found.setdefault(os.path.realpath(folder), folder)
+    return [*found.values()]
 
 
-def _folder(config: PlotConfig, name: str) -> str:
-    inside = os.path.join(config.train_dir, name)
-    return name if os.path.isdir(name) and not os.path.isdir(inside) else inside
+def _folders(config: PlotConfig) -> tuple[list[str], list[str]]:
+    """Returns the folders of the runs, those of sweeps with rows among them, and the names of their other runs."""
+    found: dict[str, str] = {}
+    skipped: list[str] = []
+    for folder in _named(config):
+        inside = [os.path.join(folder, name) for name in runs_inside(folder)]
+        there = [own for own in inside if last_row(own)]
+        skipped += [f"{printable(own)}: has no rows yet" for own in inside if there and own not in there]
+        for own in there or [folder]:
+            found.setdefault(os.path.realpath(own), own)
+    return [*found.values()], skipped
+
+
+def _plots_dir(config: PlotConfig, folders: Sequence[str]) -> str:
+    named = _named(config)
+    around = named[0] if len(named) == 1 else os.path.commonpath([os.path.abspath(own) for own in folders])
+    return os.path.join(around, PLOTS)
 
 
 main = brief_program("plot", PlotConfig(), _check, _run)

@@ -3,15 +3,14 @@
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 
 from launch import flags, help
+from launch.interrupts import interruptible
 from oni_jax.host.files import keep_printing
 from oni_jax.host.printing import escape_printed, printed_escaped
 from oni_jax.host.runtime import ChildError, StopRequest, UnsavedError, ending
 from oni_jax.settings.fields import Program, UserError
-
-_END_IT = nullcontext()
 
 
 def program(
@@ -59,9 +58,9 @@ def run_brief_program(
     defaults: Program,
     check: Callable[[Program], None],
     run: Callable[[Program], int],
-    signals: AbstractContextManager = _END_IT,
+    signals: AbstractContextManager | None = None,
 ) -> int:
-    """Runs a program as `run_program` does, but one that has nothing to save: unless handled, a signal ends it at once.
+    """Runs a program as `run_program` does, but one that has nothing to save: unless handled, a signal ends it.
 
     signals: handles them while it runs.
     """
@@ -79,14 +78,14 @@ def _run(
     defaults: Program,
     check: Callable[[Program], None],
     run: Callable[[Program], int],
-    signals: AbstractContextManager,
+    signals: AbstractContextManager | None,
     is_process: bool,
 ) -> int:
     try:
         if help.wants_help(words):
             print(help.help_text(name, flags.with_given_plugins(words, defaults), help.asked_topic(words)))
             return 0
-        with signals:
+        with signals or interruptible():
             config = flags.parse(words, defaults)
             check(config)
             return run(config)

@@ -1,6 +1,7 @@
-"""Writes a run's settings, curves, evaluation, captions and recordings into one self-contained HTML file.
+"""Writes a run's settings, curves, evaluation, captions and recordings into one self-contained HTML file; or a sweep's.
 
 python -m launch.report --experiment score_retrieval
+python -m launch.report train_dir/sweep
 """
 
 import contextlib
@@ -15,22 +16,36 @@ from oni_jax.host.files import write_output
 from oni_jax.host.run_files import saved_steps
 from oni_jax.runs.experiment import is_running
 from oni_jax.runs.run import Run
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import UserError, counted
 from oni_jax.show.report.config import ReportConfig, check_report
+from oni_jax.show.report.listing import runs_inside
+
+OF_RUNS = ("evaluation", "dataset_dir")  # flags
 
 
 def _run(config: ReportConfig) -> int:
+    if inside := runs_inside(config.folder):
+        from oni_jax.show.report.sweep import make_sweep_report  # imports matplotlib, which takes a second
+
+        if of_runs := [f"--{name}" for name in OF_RUNS if getattr(config, name) != getattr(ReportConfig, name)]:
+            raise UserError(f"{of_runs[0]}: is for a run's report; {config.folder} holds {counted(len(inside), 'run')}")
+        _write(config, make_sweep_report(config.folder, inside))
+        return 0
     from oni_jax.host.caches import keep_compiled_code
     from oni_jax.offline.dataset import caption_counts
     from oni_jax.show.report.report import make_report  # imports JAX and matplotlib, which take seconds
 
     keep_compiled_code()
     data = make_report(config, caption_counts(config.dataset_dir) if config.dataset_dir else None)
+    _write(config, data)
+    _show_next(config)
+    return 0
+
+
+def _write(config: ReportConfig, data: bytes) -> None:
     path = config.html or os.path.join(config.folder, "report.html")
     write_output("html", path, data)
     print(f"{path}: {len(data) / 2**20:.1f} MiB")
-    _show_next(config)
-    return 0
 
 
 def _show_next(config: ReportConfig) -> None:

@@ -21,11 +21,12 @@ from launch.sweeps.grid import GridRun, plan
 from launch.sweeps.state import is_finished
 from oni_jax.host.files import keep_printing
 from oni_jax.host.held_folders import held_folder
+from oni_jax.host.memory import LEARNER_BYTES, check_fits
 from oni_jax.host.run_files import last_row
 from oni_jax.host.runtime import StopRequest, memory_bytes, num_cores
 from oni_jax.runs.plan import Plan
 from oni_jax.settings.config import Config, check_values
-from oni_jax.settings.fields import UserError, setting
+from oni_jax.settings.fields import UserError, counted, setting
 
 MEMORY_OF_RUN_BYTES = 3 << 30  # docs/measurements.md: 1.8 GiB while compiling, of NetHack
 SEPARATOR = "\n"  # of words that may hold commas
@@ -90,6 +91,8 @@ def _run(training: Sequence[str], left_out: Collection[str], program: SweepConfi
             failed = any(_submitted(run, options, variables) for run in left)
         else:
             jobs = program.jobs or default_jobs([run.config for run in runs])
+            at_once = min(jobs, len(left))
+            check_fits({f"{counted(at_once, 'run')} at a time": at_once * LEARNER_BYTES}, "lower --jobs")
             failed = children.train_all(runs, jobs, stop, variables)
         lines = results.write(runs, _folder(program))
     print("\n".join(lines), flush=True)
@@ -115,10 +118,9 @@ def _itself(program: SweepConfig, training: Sequence[str]) -> str:
 
 
 def _show_next(runs: Sequence[GridRun], folder: str, unfinished: Sequence[str]) -> None:
-    drawn = [run.name for run in runs if last_row(run.folder)]
-    # The flag joins names by commas.
-    plot = [command("plot", PlotConfig(), train_dir=folder, experiments=",".join(drawn))] if drawn else []
-    plot = [] if any("," in name for name in drawn) else plot
+    train_dir, name = os.path.split(folder)
+    is_drawn = any(last_row(run.folder) for run in runs) and "," not in name  # which joins names
+    plot = [command("plot", PlotConfig(), train_dir=train_dir, experiments=name)] if is_drawn else []
     show(*unfinished, *plot, command("ls", ListConfig(), train_dir=folder))
 
 

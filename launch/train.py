@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import oni_jax
 from launch import flags, help
+from launch.interrupts import held_back
 from launch.next_commands import command, further_steps, resuming, show
 from launch.plot import PlotConfig
 from launch.program import run_program
@@ -36,7 +37,8 @@ def main(argv: Sequence[str] | None = None, shows_next: bool = True) -> int:
         line on stderr), 130 interrupted twice.
     """
     if argv is None and not help.wants_help(sys.argv[1:]):
-        tune_memory()
+        with held_back():  # also while the program that replaces this one starts
+            tune_memory()
     run = functools.partial(_run, shows_next)
     return run_program("train", argv, flags.TRAINING, lambda config: None, run)  # `oni_jax.train` checks
 

@@ -107,8 +107,10 @@ def make_vec(
     Raises:
         UserError: bad input. The text says what to do.
     """
+    from oni_jax.envs.base import record_dtype
     from oni_jax.envs.gymnasium_vector import GymnasiumVector
     from oni_jax.envs.registry import env_spec, make_vector_env
+    from oni_jax.host.memory import GAME_BYTES, check_fits
     from oni_jax.runs.plan import Plan, with_chosen_env
 
     known = [field.name for field, _ in settings(with_plugins(Config().env, str(values.get("plugin", ""))))]
@@ -119,9 +121,12 @@ def make_vec(
     config = with_settings(Config(), {"llm_reward_type": "none", "root_env": root_env, **values})
     check_values(config.env)
     plan = Plan(with_chosen_env(config))
-    env = plan.config.env
+    env, spec = plan.config.env, env_spec(plan.config.env, observations)
+    of_game = GAME_BYTES if root_env.startswith("NetHack") else 0
+    row_bytes = 2 * record_dtype(spec).itemsize  # and that of the last observation
+    check_fits({f"{num_envs:,} environments": num_envs * (of_game + row_bytes)}, "lower num_envs")
     make = functools.partial(make_vector_env, env, num_envs, first_index=0, observations=observations)
-    return GymnasiumVector(make, env_spec(env, observations), plan.environment.bounds(env), num_envs)
+    return GymnasiumVector(make, spec, plan.environment.bounds(env), num_envs)
 
 
 def with_settings(config: Config, values: Mapping[str, Any]) -> Config:

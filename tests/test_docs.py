@@ -161,6 +161,11 @@ def test_links_lead_somewhere(page):
         }, link
 
 
+def reads_files(config: Config) -> bool:
+    """Whether a run reads files that are not here: other tests write them."""
+    return any(term.env.plugin or term.reward.reward_dir or term.reward.word_vectors for term in config.terms())
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_commands_are_understood(page):
     for line in commands(page):
@@ -170,15 +175,45 @@ def test_commands_are_understood(page):
             continue  # see tests/test_plugin_settings.py
         if name in PROGRAMS and "--help" not in words:
             own, training = split_words(words[words.index(f"launch.{name}") + 1 :])
-            if "--resume" in own:  # a run that is not here
+            resumes = "--resume" in own  # a run that is not here
+            if resumes:
                 del own[own.index("--resume") : own.index("--resume") + 2]
             program = flags.parse(own, PROGRAMS[name])
+            if isinstance(program, Config) and not resumes and not reads_files(program):
+                flags.check(program)
             if isinstance(program, SweepConfig) and page.name != "results.md":  # see tests/benchmarks/test_studies.py
                 assert planned(training, program)
         elif words and words[0] == "$S":  # launch.submit; see docs/cluster.md
             end = words.index("--")
             flags.parse(words[1:end], PROGRAMS["submit"])
             flags.check(flags.parse(words[end + 1 :]))
+
+
+PARSE = """import importlib, json, sys
+from absl import flags
+for module, lines in json.load(sys.stdin).items():
+    importlib.import_module(module)
+    for words in lines:
+        flags.FLAGS.unparse_flags()
+        flags.FLAGS([module, *words])
+    for name in [name for name in sys.modules if name.startswith("benchmarks")]:  # two may have a flag of one name
+        for flag in [*flags.FLAGS.flags_by_module_dict().get(name, ())]:
+            delattr(flags.FLAGS, flag.name)
+        del sys.modules[name]"""
+
+
+def test_commands_of_benchmarks_are_understood():
+    found: dict[str, list[list[str]]] = {}  # module -> words of each command
+    for line in (line for page in PAGES for line in commands(page) if "-m benchmarks" in line):
+        words = shlex.split(line, comments=True)
+        name, *rest = words[words.index("-m") + 1 :]
+        is_package = (ROOT / name.replace(".", "/")).is_dir()
+        found.setdefault(f"{name}.__main__" if is_package else name, []).append(rest)
+    assert {"benchmarks.__main__", "benchmarks.studies.__main__", "benchmarks.judges"} <= {*found}
+    done = subprocess.run(
+        [sys.executable, "-c", PARSE], input=json.dumps(found), cwd=ROOT, capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

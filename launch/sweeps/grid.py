@@ -13,7 +13,7 @@ from launch import flags
 from oni_jax.host.run_files import SETTINGS
 from oni_jax.rewards.registry import NONE, reward_type
 from oni_jax.runs.experiment import experiment_folder
-from oni_jax.runs.plan import with_chosen_env
+from oni_jax.runs.plan import with_choices
 from oni_jax.runs.run import Run
 from oni_jax.settings.config import Config, changed
 from oni_jax.settings.fields import UserError, sections
@@ -204,7 +204,7 @@ def _check_folder(run: GridRun) -> None:
     # What is left to the machine: the run has what suited it.
     free |= {"batch_size"} if not run.config.learner.batch_size else set()
     free |= {"precision"} if run.config.network.precision == "auto" else set()
-    both = map(with_chosen_env, (Run(run.folder).config, run.config))
+    both = map(with_choices, (Run(run.folder).config, run.config))
     found = [text for text in changed(*both) if text.split(":")[0] not in free]
     if found:
         raise UserError(

@@ -138,7 +138,7 @@ def _child_main(
     try:
         body(connection, *args)
     except BaseException as error:
-        if isinstance(error, EOFError | OSError) and has_hung_up(connection):
+        if isinstance(error, EOFError | OSError | UserError) and has_hung_up(connection):
             return
         text = f"{name}: {error}" if isinstance(error, UserError) else f"{name} failed:\n{traceback.format_exc()}"
         try:
@@ -272,9 +272,13 @@ class StopRequest:
         wakeup_before = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
         previous = {number: signal.signal(number, self._handle) for number in heeded(STOP_SIGNALS)}
         try:
-            yield self
+            try:
+                yield self
+            except Exception:  # as which a callback's may come back
+                if not self.interrupted_twice:
+                    raise
             if self.interrupted_twice:
-                raise KeyboardInterrupt(LEFT_AT_ONCE)
+                raise KeyboardInterrupt(LEFT_AT_ONCE) from None
         finally:
             for number, handler in previous.items():
                 signal.signal(number, signal.SIG_IGN if until_exit and number != signal.SIGINT else handler)

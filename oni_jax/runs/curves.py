@@ -16,7 +16,7 @@ from oni_jax.ops.statistics import interquartile_mean, stratified_bootstrap
 from oni_jax.rewards.registry import reward_labels
 from oni_jax.runs.run import Run
 from oni_jax.settings.annotation import AnnotationConfig
-from oni_jax.settings.config import Config
+from oni_jax.settings.config import Config, listed
 from oni_jax.settings.fields import UserError, settings, with_values
 from oni_jax.settings.run import RunConfig
 from oni_jax.settings.worlds import ActorConfig, DevicesConfig
@@ -32,7 +32,8 @@ EPISODES = "episodes"  # that have ended
 OF_EPISODES = ("mean_", "episode/")  # how the names of means begin that are taken over episodes
 INTRINSIC_RETURN = f"episode/{episode_sums.INTRINSIC_RETURN}<type>"  # stands for those of a run's rewards
 EPISODE_SUCCESS = "episode/success"  # of environments whose episodes say whether they succeeded
-SEPARATORS = "/_-. ="
+SEPARATORS = "/_-. =,"
+MAX_NAMED = 3  # settings in the name of a curve
 # Settings of annotation that runs of one curve may differ in: a seed, addresses, files and limits of requests.
 LOCAL = (
     "judge_wrong_seed",
@@ -148,15 +149,28 @@ def _without_repeats(rows: Iterable[np.ndarray]) -> list[np.ndarray]:
     return kept
 
 
-def group_runs(runs: Sequence[Curves]) -> list[Setting]:
-    """Groups runs whose settings are the same, except those of machines and of section `run`."""
+def group_runs(runs: Sequence[Curves], title: str = "") -> list[Setting]:
+    """Groups runs whose settings are the same, except those of machines and of section `run`.
+
+    A group is named by the words that its runs' names share; else by the settings in which it differs from the others,
+    by `title` where it is alone, or by all names.
+    """
     groups: dict[Config, list[Curves]] = {}
     for run in runs:
         groups.setdefault(_comparable(run.config), []).append(run)
     labels = [_label([run.name for run in group]) for group in groups.values()]
-    if len(set(labels)) < len(labels):
+    if "" in labels or len(set(labels)) < len(labels):
+        labels = [title] if len(groups) == 1 else _differences([*groups])
+    if "" in labels or len(set(labels)) < len(labels):
         labels = [", ".join(run.name for run in group) for group in groups.values()]
     return [Setting(label, tuple(group)) for label, group in zip(labels, groups.values())]
+
+
+def _differences(configs: Sequence[Config]) -> list[str]:
+    """Returns the settings of each configuration in which they differ, in words; empty where they are many."""
+    found = [{field.name: value for field, value in listed(config)} for config in configs]
+    names = [name for name in found[0] if any(own[name] != found[0][name] for own in found)]
+    return [", ".join(f"{name}={own[name]}" for name in names) if len(names) <= MAX_NAMED else "" for own in found]
 
 
 def _comparable(config: Config) -> Config:
@@ -174,12 +188,18 @@ def _comparable(config: Config) -> Config:
 
 
 def _label(names: Sequence[str]) -> str:
-    """Returns the words, numbers and signs that all names begin with."""
+    """Returns the words, numbers and signs with which all names begin, and those with which they end; else ""."""
     if len(names) == 1:
         return names[0]
     pieces = [re.findall(r"[^\W\d_]+|\d+|(?s:.)", name) for name in names]
-    common = "".join(os.path.commonprefix(pieces)).rstrip(SEPARATORS)
-    return common.removesuffix("seed").rstrip(SEPARATORS) or names[0]
+    common = os.path.commonprefix(pieces)
+    rest = min(map(len, pieces)) - len(common)
+    last = os.path.commonprefix([own[::-1][:rest] for own in pieces])[::-1]
+    while last and last[0] not in SEPARATORS:  # in the middle of a word
+        last = last[1:]
+    first = "".join(common).rstrip(SEPARATORS).removesuffix("seed").rstrip(SEPARATORS)
+    last_words = "".join(last).lstrip(SEPARATORS)
+    return "_".join(filter(None, (first, last_words)))
 
 
 def series(run: Curves, metric: str, x: str) -> tuple[np.ndarray, np.ndarray]:

@@ -24,6 +24,11 @@ def printable(text: bytes | str, keep: str = "") -> str:
     return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
 
 
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Returns a number of things in words: `1 step`, `1,234 steps`."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
 class UserError(Exception):
     """Bad input. The text is one line: what is wrong, and what to do. Launchers exit with code 2.
 

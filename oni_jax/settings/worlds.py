@@ -106,7 +106,7 @@ class CrafterConfig:
     maps: str = setting(
         "auto",
         "Crafter's maps: from a stock, made once and kept on disk, or each episode's own, made when it begins; auto: a "
-        "stock on accelerators, their own elsewhere, as in evaluation.",
+        "stock in training, their own in evaluation, films and play.",
         choices=("auto", "stock", "exact"),
         flag="crafter_maps",
     )

@@ -21,6 +21,7 @@ from oni_jax.runs.pretrained import make_actor
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError, with_values
 from oni_jax.training.loop import Training
+from oni_jax.training.memory import check_memory
 from oni_jax.training.parts import (
     USUAL,
     Makers,
@@ -109,6 +110,8 @@ def build_training(
     # The training state: new, or a checkpoint's.
     optimizer = make_optimizer(config.learner)
     checkpoints = stack.enter_context(closing(makers.open_checkpoints(config, folder))) if peers.is_primary else None
+    shapes = jax.eval_shape(lambda: makers.params(policy, spec, jax.random.key(0)))
+    check_memory(plan, sum(x.size for x in jax.tree.leaves(shapes)), peers.num)
     state = fresh_state(config.run.seed, policy, spec, rewards, optimizer, makers.params)
     state, saved, progress = resume_state(config, state, checkpoints, annotator.labels_of, folder, peers)
     # With its final sharding: another one after the reward's first gradient step would compile the update again.

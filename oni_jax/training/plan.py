@@ -6,6 +6,7 @@ from oni_jax.runs.plan import Devices, Machine, Plan, with_choices
 from oni_jax.settings.config import Config, check_config
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.learning import check_batch_size
+from oni_jax.training.memory import check_memory
 from oni_jax.training.sizes import this_machine, with_sizes
 
 
@@ -24,6 +25,7 @@ def resolve(config: Config, machine: Machine | None = None, num_processes: int =
     on_device = Plan(config).environment.device is not None
     config, chosen = with_sizes(config, machine, on_device, num_processes)
     check_config(config)
+    check_memory(Plan(config, machine), num_processes=num_processes)
     return Plan(config, machine, tuple(chosen), choose_devices(config))
 
 

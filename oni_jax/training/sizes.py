@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from oni_jax.host.runtime import memory_bytes, num_cores
 from oni_jax.runs.plan import Chosen, Machine
 from oni_jax.settings.config import Config
-from oni_jax.settings.fields import with_values
+from oni_jax.settings.fields import counted, with_values
 from oni_jax.settings.worlds import ActorConfig
 from oni_jax.worlds.actors.pool import num_workers
 
@@ -119,4 +119,4 @@ def _batch(config: Config, machine: Machine, on_device: bool, num_processes: int
 
 def _devices(machine: Machine) -> str:
     number = machine.num_accelerators
-    return f"{number} accelerator{'s' * (number > 1)}" if number else f"{machine.num_cores} cores, no accelerator"
+    return counted(number, "accelerator") if number else f"{machine.num_cores} cores, no accelerator"

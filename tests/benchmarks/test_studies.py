@@ -4,9 +4,12 @@ import dataclasses
 import io
 import json
 import re
+import shlex
 
 import numpy as np
 import pytest
+from absl import flags
+from absl.testing import flagsaver
 from PIL import Image
 
 from benchmarks.pages import estimates, figures, page, readme
@@ -18,6 +21,7 @@ from oni_jax.answers.answerer import shipped_path
 from oni_jax.rewards.bk.goals import GoalLibrary, write_library
 from oni_jax.settings.fields import UserError
 from tests.launch.stand_in_sweep import use_stand_in
+from tests.test_docs import commands
 
 TINY = Study(
     name="tiny",
@@ -319,6 +323,19 @@ def test_all_runs_may_be_made_again_apart(tiny, tmp_path, capsys):
         assert cells(shown, "high")[1:4] == ["2", "2 [-4, 9]", "+0.4 [-2.6, 3.4]"]
     assert (tmp_path / "tiny.json").read_bytes() == before
     assert len(json.loads((tmp_path / "runs" / "again" / "tiny.json").read_text())["runs"]) == 4
+
+
+def test_the_smallest_study_s_command_trains_and_goes_on(tiny, tmp_path, capsys, monkeypatch):
+    study = program.STUDIES["catch_judge"]
+    short = dataclasses.replace(study, flags=study.flags.replace("_steps 120000", "_steps 500"), axes=("seed=1",))
+    monkeypatch.setitem(program.STUDIES, study.name, short)
+    line = next(line for line in commands(page.PAGE) if f"run {study.name} --jobs 2 --again" in line)
+    for num_added in (2, 0):
+        with flagsaver.flagsaver():
+            rest = flags.FLAGS([*shlex.split(line, comments=True)[2:], f"--train_dir={tmp_path}"])
+            assert program.main(rest) == 0
+        shown = capsys.readouterr().out
+        assert f"{num_added} runs added to" in shown and cells(shown, "judge")[1] == "1"
 
 
 def test_a_complete_study_makes_nothing(tiny, tmp_path):

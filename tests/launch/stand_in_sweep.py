@@ -10,6 +10,7 @@ import time
 from launch import flags, sweep
 from launch.sweeps import children
 from oni_jax.host.run_files import saved_secs, saved_steps
+from oni_jax.runs.plan import with_choices
 from oni_jax.settings.config import config_to_json
 
 MODULE = "tests.launch.stand_in_sweep"
@@ -28,7 +29,7 @@ def train(words: list[str]) -> int:
         print("error: thirteen is bad luck")
         return 1
     folder = pathlib.Path(config.run.train_dir, config.run.experiment)
-    (folder / "config.json").write_text(config_to_json(config))
+    (folder / "config.json").write_text(config_to_json(with_choices(config)))
     steps, secs_before = max(saved_steps(str(folder)), default=0), saved_secs(str(folder))
     print(f"from {steps}, process {os.getpid()}", flush=True)
     secs = 0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from launch import plot
+from launch import plot, report
 from tests.show.report.runs import row, write_run
 
 
@@ -21,9 +21,46 @@ def test_names_and_folders(train_dir, capsys):
     assert lines[0] == "score: score_1 (seed 1), score_2 (seed 2)"
     missing = "intrinsic_return, success, achievements, goals, depth, labels, goal_model, reward_model, speed"
     assert lines[1] == f"not drawn, since no run has data for it: {missing}"
-    folder = train_dir / "score_1" / "plots"
+    folder = train_dir / "plots"
     assert lines[2:] == [str(folder / "return.png"), str(folder / "return.pdf")]
     assert sorted(folder.iterdir()) == [folder / "return.pdf", folder / "return.png"]
+
+
+@pytest.fixture
+def sweep_dir(tmp_path):
+    for coeff in (0.05, 0.1):
+        for seed in (1, 2, 3):
+            rows = [row(steps, steps / 10, mean_return=steps * seed * coeff) for steps in (100, 200)]
+            name = f"seed={seed}_llm_reward_coeff={coeff}"
+            settings = {"seed": seed, "llm_reward_coeff": coeff, "llm_reward_type": "online_cls", "answers": "judge"}
+            write_run(tmp_path / "sweep" / name, rows, root_env="Catch-v0", **settings)
+    write_run(tmp_path / "sweep" / "seed=4_llm_reward_coeff=0.1", [], root_env="Catch-v0", seed=4)
+    return tmp_path / "sweep"
+
+
+@pytest.mark.parametrize("words", [("sweep", "--train_dir", "{}"), ("{}/sweep",), ("{}/sweep/",)])
+def test_sweep_is_drawn_in_its_folder_a_curve_for_each_setting(sweep_dir, capsys, words):
+    assert plot.main([word.format(sweep_dir.parent) for word in words]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(": ")[0] for line in lines[:2]] == ["llm_reward_coeff=0.05", "llm_reward_coeff=0.1"]
+    assert [line.count("(seed ") for line in lines[:2]] == [3, 3]
+    assert f"skipped {sweep_dir / 'seed=4_llm_reward_coeff=0.1'}: has no rows yet" in lines
+    assert {path.name for path in (sweep_dir / "plots").iterdir()} >= {"return.png", "return.pdf"}
+    assert not list(sweep_dir.glob("seed=*/plots"))
+
+
+def test_report_of_a_sweep_has_its_settings_curves_and_runs(sweep_dir, capsys):
+    assert report.main([str(sweep_dir)]) == 0
+    page = (sweep_dir / "report.html").read_text()
+    assert str(sweep_dir / "report.html") in capsys.readouterr().out
+    assert "<td>llm_reward_coeff=0.05</td><td>3</td>" in page and "7 runs" in page
+    assert page.count("<img ") == 1 and "seed=4_llm_reward_coeff=0.1</td>" in page
+    assert report.main([str(sweep_dir), "--evaluation", "x.json"]) == 2
+    assert "--evaluation: is for a run's report" in capsys.readouterr().err
+    for path in sweep_dir.glob("seed=*/metrics.jsonl"):
+        path.write_text("")
+    assert report.main([str(sweep_dir)]) == 2 and plot.main([str(sweep_dir)]) == 2
+    assert "none of its 7 runs has rows of metrics yet" in capsys.readouterr().err
 
 
 def test_a_run_by_two_names_is_one(train_dir, capsys):

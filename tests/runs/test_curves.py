@@ -121,7 +121,10 @@ def test_seeds_on_several_machines_are_one_setting(tmp_path):
         (("score/10", "score/11"), "score"),
         (("run1", "run2"), "run"),
         (("lr_0.1_seed1", "lr_0.1_seed2"), "lr_0.1"),
-        (("apple", "apricot"), "apple"),
+        (("apple", "apricot"), "apple, apricot"),
+        (("seed=1_llm_reward_coeff=0.05", "seed=2_llm_reward_coeff=0.05"), "llm_reward_coeff=0.05"),
+        (("rnd_seed=1_gamma=0.9", "rnd_seed=12_gamma=0.9", "rnd_seed=3_gamma=0.9"), "rnd_gamma=0.9"),
+        (("a_a", "a_a_a"), "a_a"),
     ],
 )
 def test_a_label_ends_between_words(tmp_path, names, label):
@@ -130,10 +133,23 @@ def test_a_label_ends_between_words(tmp_path, names, label):
     assert setting.label == label
 
 
-def test_labels_that_would_be_the_same_name_every_run(tmp_path):
-    settings = [{"seed": 1}, {"seed": 2}, {"seed": 1, "gamma": 0.9}, {"seed": 2, "gamma": 0.9}]
-    runs = [run(tmp_path / f"run_{i}", learning(1), **values) for i, values in enumerate(settings)]
-    assert [own.label for own in group_runs(runs)] == ["run_0, run_1", "run_2, run_3"]
+def test_labels_that_would_be_the_same_name_what_differs_or_every_run(tmp_path):
+    many = {"gamma": 0.9, "learning_rate": 0.1, "max_grad_norm": 1.0, "rollout": 8}
+    for settings, labels in (
+        ({"gamma": 0.9}, ["gamma=0.99", "gamma=0.9"]),
+        (many, ["run_0, run_1", "run_2, run_3"]),
+    ):
+        each = [{"seed": 1}, {"seed": 2}, {"seed": 1, **settings}, {"seed": 2, **settings}]
+        runs = [run(tmp_path / f"run_{i}", learning(1), **values) for i, values in enumerate(each)]
+        assert [own.label for own in group_runs(runs)] == labels
+
+
+def test_labels_say_what_differs_or_the_title_where_names_share_nothing(tmp_path):
+    gammas = [run(tmp_path / f"{seed}{x}", learning(1), seed=seed, gamma=x) for x in (0.9, 0.99) for seed in (1, 2)]
+    gammas = [dataclasses.replace(x, name=name) for x, name in zip(gammas, ["apple", "pear", "plum", "fig"])]
+    assert [own.label for own in group_runs(gammas)] == ["gamma=0.9", "gamma=0.99"]
+    seeds = [dataclasses.replace(x, name=f"seed={x.config.run.seed}") for x in gammas[:2]]
+    assert [own.label for own in group_runs(seeds, "sweep")] == ["sweep"]
 
 
 def test_mean_and_interval_over_seeds(tmp_path):

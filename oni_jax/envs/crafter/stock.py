@@ -7,7 +7,6 @@ import itertools
 import os
 import pathlib
 import signal
-import sys
 import threading
 import uuid
 import zipfile
@@ -16,8 +15,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection
 
 import numpy as np
-from rich.console import Console
-from rich.progress import track
 
 from oni_jax.envs.crafter import things
 from oni_jax.envs.crafter.maps import MAX_BORN, Map, episode_seed, make_map
@@ -25,7 +22,7 @@ from oni_jax.host.caches import cache_folder
 from oni_jax.host.files import write_atomically
 from oni_jax.host.inbox import Inbox
 from oni_jax.host.npz import from_npz, to_npz
-from oni_jax.host.printing import unescaped
+from oni_jax.host.progress import tracked
 from oni_jax.host.runtime import ChildError, heeded, num_cores, start_child, stop_child
 from oni_jax.settings.fields import UserError
 
@@ -72,9 +69,7 @@ def write_stock(path: pathlib.Path, size: int) -> None:
             made: Iterable[Map] = map(make_map, seeds)
             if size > FEW:
                 stack.enter_context(_signals_raise())
-                console = Console(file=unescaped(sys.stdout))
-                text = f"Making {size:,} maps of Crafter, once"
-                made = track(_made_by_children(seeds, stack), text, size, console=console)
+                made = tracked(_made_by_children(seeds, stack), "making Crafter's maps, once", size)
             maps = Map(*(np.stack(field) for field in zip(*made)))
         file = io.BytesIO()
         np.savez_compressed(file, **maps._asdict())

@@ -38,9 +38,10 @@ CLOSE_SECS = 2.0  # for a terminal that takes no text
 class LiveView(PlainView):
     """A view that fills the terminal. What is printed scrolls off above it, and its newest lines are shown, too.
 
-    Until the first row, it is a line with the seconds that the program compiles for. From then on it is drawn when a
-    row comes, but not before the CPU time of the last drawing is MAX_FRACTION of the time since; and at once for a key,
-    a printed line, or another size of the terminal. Between, an episode on it is drawn about once a second.
+    Until the first row, it is a line with what is done, or the seconds that the program compiles for. From then on it
+    is drawn when a row comes, but not before the CPU time of the last drawing is MAX_FRACTION of the time since; and at
+    once for a key, a printed line, or another size of the terminal. Between, an episode on it is drawn about once a
+    second.
 
     Args:
         run: settings.
@@ -69,13 +70,14 @@ class LiveView(PlainView):
         self._episode, self._episode_rows = range(0), list[str]()  # on the page: lines with it, its rows
         self._episode_due = 0.0
         self._row_at = self._started = time.monotonic()
+        self._doing = ""  # in place of compiling
         self._due, self._drawn_at, self._drawn_state, self._is_new = 0.0, 0.0, "", True
         self._printed: collections.deque[str] = collections.deque()  # not on the terminal yet
         self._lock = threading.Lock()  # of all that is shown
         self._closing, self._closed, self._streams = False, False, (sys.stdout, sys.stderr)
         self._wakes, self._wake_end = os.pipe()
         os.set_blocking(self._wake_end, False)
-        sys.stdout = Printed(sys.stdout, self._take)
+        sys.stdout = Printed(sys.stdout, self._take, self._show_progress)
         if sys.stderr.isatty():  # what goes to a file does not belong above the view
             sys.stderr = Printed(sys.stderr, self._take)
         self._thread = threading.Thread(target=self._run_thread, name="view", daemon=True)
@@ -112,6 +114,11 @@ class LiveView(PlainView):
         else:
             self._printed.append(line)
             self._wake()
+
+    def _show_progress(self, text: str) -> None:
+        self._doing = printable(text)
+        self._row_at = self._row_at if text else time.monotonic()  # what comes next begins
+        self._wake()
 
     def _wake(self) -> None:
         with contextlib.suppress(OSError):  # full: the thread will wake
@@ -192,6 +199,8 @@ class LiveView(PlainView):
 
     def _state(self) -> str:
         quiet = time.monotonic() - self._row_at
+        if self._doing:
+            return self._doing
         if not self._content.row:
             return f"compiling, {quiet:.0f} s"
         if quiet > max(QUIET_SECS, 3 * self._run.log_every_sec):

@@ -12,6 +12,7 @@ from typing import Any
 
 from oni_jax.metrics.rows import Row, finite
 from oni_jax.ops.episode_sums import INTRINSIC_RETURN
+from oni_jax.settings.fields import counted
 from oni_jax.settings.run import RunConfig
 from oni_jax.show.live.pace import ENDLESS
 from oni_jax.show.live.templates import HIDDEN_AT_0, PLAIN, SHOWN_STATS
@@ -123,4 +124,4 @@ def _achieved(known: Known) -> str:
 def clock(secs: float) -> str:
     """Formats a duration as h:mm:ss, or as days and hours."""
     span = datetime.timedelta(seconds=round(secs))
-    return f"{span.days} day{'s' * (span.days > 1)} {span.seconds // 3600} h" if span.days else str(span)
+    return f"{counted(span.days, 'day')} {span.seconds // 3600} h" if span.days else str(span)

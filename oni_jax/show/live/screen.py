@@ -77,10 +77,13 @@ class Screen:
 
 
 class Printed(io.TextIOBase):
-    """A stream for sys.stdout that hands over whole lines instead of writing them."""
+    """A stream for sys.stdout that hands over whole lines instead of writing them, and what is done meanwhile."""
 
-    def __init__(self, stream: IO[str], take: Callable[[str], None]):
+    def __init__(
+        self, stream: IO[str], take: Callable[[str], None], show_progress: Callable[[str], None] = lambda text: None
+    ):
         self._stream, self._take, self._begun = stream, take, ""
+        self.show_progress = show_progress  # see `host.progress`
 
     def write(self, text: str) -> int:
         *lines, self._begun = (self._begun + text).split("\n")

@@ -1,20 +1,24 @@
 """Settings of a report."""
 
 import dataclasses
-import os
 import shlex
 
 from oni_jax.host.files import check_output
 from oni_jax.settings.config import check_values
 from oni_jax.settings.fields import setting
+from oni_jax.show.report.listing import run_folder
 
 
 @dataclasses.dataclass(frozen=True)
 class ReportConfig:
-    """The run, and the contents of its report."""
+    """The run or sweep, and the contents of its report; that of a sweep has curves and a table of its settings."""
 
     train_dir: str = setting("./train_dir", "Folder of experiments.")
-    experiment: str = setting("default_experiment", "Name of the run, which may be going on.")
+    experiment: str = setting(
+        "default_experiment",
+        "Run or sweep by name in train_dir, or by folder; it may be going on.",
+        positional=True,
+    )
     evaluation: str = setting(
         "", "File that launch.evaluate --json wrote; empty: evaluation.json in the experiment's folder, if it is there."
     )
@@ -27,8 +31,8 @@ class ReportConfig:
 
     @property
     def folder(self) -> str:
-        """Folder of the run."""
-        return os.path.join(self.train_dir, self.experiment)
+        """Folder of the run or sweep."""
+        return run_folder(self.train_dir, self.experiment)
 
     def evaluate_command(self, *words: str) -> str:
         """Returns a command that evaluates the run."""

@@ -29,6 +29,7 @@ from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError, printable
 
 RUNNING = "running"
+PLOTS = "plots"  # folder of launch.plot
 MAX_DEPTH = 3  # of folders in which runs are sought, such as a sweep's
 HEADER = ("run", "state", "env", "steps", "return", "reward", "labels by", "age")
 SHRINK = ("labels by", "env", "reward")  # the longest gives way; after them the name
@@ -49,6 +50,19 @@ class ListedRun(NamedTuple):
     reward: str
     labels_by: str  # empty: nobody, or not known yet
     written: float  # time of the newest file
+
+
+def run_folder(train_dir: str, name: str) -> str:
+    """Returns the folder of a run or of a sweep, by its name in `train_dir`, or by its path."""
+    inside = os.path.join(train_dir, name)
+    return name if os.path.isdir(name) and not os.path.isdir(inside) else inside
+
+
+def runs_inside(folder: str) -> list[str]:
+    """Returns the names, sorted, of a sweep's runs in its folder; none where that is a run itself, or no folder."""
+    if os.path.exists(os.path.join(folder, SETTINGS)):
+        return []
+    return sorted(_find(folder)[0], key=_by_numbers)
 
 
 def list_runs(folder: str) -> tuple[list[ListedRun], list[str]]:
@@ -112,7 +126,7 @@ def table(runs: Sequence[ListedRun], width: int, now: float) -> list[str]:
         width: columns of the terminal.
         now: time, as `time.time` returns it.
     """
-    rows = [HEADER, *(_cells(run, now) for run in runs)]
+    rows = cells(runs, now)
     widths = {name: max(map(len, column)) for name, column in zip(HEADER, zip(*rows))}
     while sum(widths.values()) + len(GAP) * (len(HEADER) - 1) > width:
         name = max(SHRINK, key=widths.__getitem__)
@@ -122,6 +136,11 @@ def table(runs: Sequence[ListedRun], width: int, now: float) -> list[str]:
             break
         widths[name] -= 1
     return [GAP.join(map(_fitted, row, widths.values())).rstrip() for row in rows]
+
+
+def cells(runs: Sequence[ListedRun], now: float) -> list[tuple[str, ...]]:
+    """Returns a header and a row of texts for each run."""
+    return [HEADER, *(_cells(run, now) for run in runs)]
 
 
 def _find(folder: str, depth: int = 1) -> tuple[list[str], list[str]]:
@@ -141,9 +160,10 @@ def _find(folder: str, depth: int = 1) -> tuple[list[str], list[str]]:
     return names, foreign
 
 
-def _by_numbers(name: str) -> list[tuple[int, str]]:
-    """Sorts seed=2 before seed=10."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
+def _by_numbers(name: str) -> list[tuple[float, str]]:
+    """Sorts seed=2 before seed=10, and 0.05 before 0.1."""
+    parts = re.split(r"(\d+(?:\.\d+)?)", name)
+    return [(float(part), "") if index % 2 else (-1.0, part) for index, part in enumerate(parts)]
 
 
 def _number(row: Mapping[str, Any], name: str) -> float | None:

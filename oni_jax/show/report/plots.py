@@ -2,7 +2,7 @@
 
 import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import matplotlib
@@ -14,7 +14,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, PercentFormatter
 
 from oni_jax.host.files import write_atomically
-from oni_jax.runs.curves import MIN_SEEDS, Setting, labels_of, mean_curve, names_by_reward, series
+from oni_jax.runs.curves import MIN_SEEDS, Setting, group_runs, labels_of, mean_curve, names_by_reward, series
+from oni_jax.runs.run import Run
 from oni_jax.settings.fields import UserError, printable
 from oni_jax.show.report.panels import FIGURES, Panel, Scale
 
@@ -37,6 +38,18 @@ PANEL_INCHES = (5.0, 3.4)
 LEGEND_INCHES = (0.7, 0.2)  # its title and the figure's, and a line
 DOTS_PER_INCH = 120
 TIME_UNITS = (("hours", 1.0, 2.0), ("minutes", 60.0, 2 / 60), ("seconds", 3600.0, 0.0))  # number per hour; first hour
+
+
+def read_settings(folders: Sequence[str], metrics: Collection[str]) -> list[Setting]:
+    """Reads these metrics of runs, grouped by their settings; named by their folders, without what all of these share.
+
+    Raises:
+        UserError: see `Run.metrics`.
+    """
+    paths = [os.path.abspath(folder) for folder in folders]
+    around = os.path.dirname(paths[0]) if len(paths) == 1 else os.path.commonpath(paths)
+    runs = [Run(folder).metrics(metrics, os.path.relpath(path, around)) for folder, path in zip(folders, paths)]
+    return group_runs(runs, os.path.basename(around))
 
 
 def write_figures(

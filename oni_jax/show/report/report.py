@@ -16,7 +16,7 @@ from oni_jax.host.run_files import summary
 from oni_jax.runs.curves import SUCCESS, Curves, Setting, last_value
 from oni_jax.runs.run import Run
 from oni_jax.settings.config import listed
-from oni_jax.settings.fields import UserError, printable
+from oni_jax.settings.fields import UserError, counted, printable
 from oni_jax.show.report.config import ReportConfig
 from oni_jax.show.report.evaluation_table import Part, evaluation_parts
 from oni_jax.show.report.machine import describe_machine
@@ -73,15 +73,15 @@ def make_report(config: ReportConfig, added: Mapping[bytes, int] | None = None) 
     return page.encode()
 
 
-def page_template() -> jinja2.Template:
-    """Loads report.html. Every text put into it is escaped; unprintable characters are shown by their codes."""
+def page_template(name: str = "report.html") -> jinja2.Template:
+    """Loads a page. Every text put into it is escaped; unprintable characters are shown by their codes."""
 
     def shown(value: object) -> object:
         return value if isinstance(value, Markup) or (text := str(value)).isprintable() else printable(text)
 
     beside = jinja2.FileSystemLoader(os.path.dirname(__file__))
     options = {"autoescape": True, "undefined": jinja2.StrictUndefined, "trim_blocks": True}
-    return jinja2.Environment(loader=beside, finalize=shown, **options).get_template("report.html")
+    return jinja2.Environment(loader=beside, finalize=shown, **options).get_template(name, globals={"counted": counted})
 
 
 def _facts(run: Curves) -> list[tuple[str, str]]:
@@ -101,9 +101,13 @@ def _commit(folder: str) -> str:
 
 
 def _figures(run: Curves) -> Iterator[tuple[str, str]]:
+    return figures_of([Setting(run.name, (run,))])
+
+
+def figures_of(settings: Sequence[Setting]) -> Iterator[tuple[str, str]]:
     """Yields each figure's name and data URI."""
     for name in FIGURES:
-        figure = draw(name, [Setting(run.name, (run,))])
+        figure = draw(name, settings)
         if figure is not None:
             yield name.replace("_", " "), _data_uri(image(figure, "png"), "image/png")
 

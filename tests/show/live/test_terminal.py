@@ -19,6 +19,7 @@ PROGRAM = textwrap.dedent("""
     from oni_jax.config import RunConfig
     from oni_jax.envs.display import Canvas
     from oni_jax.host.files import keep_printing
+    from oni_jax.host.progress import tracked
     from oni_jax.show.live import live
     from oni_jax.show.live.view import build_view
     from tests.metrics.rows import ANSWERS, ROW
@@ -58,6 +59,9 @@ PROGRAM = textwrap.dedent("""
                     ahead += 3600.0
                 elif word.startswith("print"):
                     print(word)
+                elif word.startswith("progress"):
+                    for step in tracked(range(2), word, 2):
+                        words.readline()
                 elif word == "write":
                     os.write(1, b"one of another process\\r\\n" * 3)
                 elif word == "warn":
@@ -128,6 +132,20 @@ def test_seconds_are_counted_while_it_compiles(program):
     program.shows("update 1,001")
     assert not any("compiling" in line for line in [*program.grid.history, *program.grid.rows])
     assert "before the view" in program.grid.history and "print one" in program.grid.history
+
+
+def test_what_is_done_before_the_first_row_stands_in_place_of_compiling(program):
+    program.shows("compiling, 1 s")
+    os.write(program.words, b"progress of maps\n")
+    text = program.shows("progress of maps: 0 of 2")
+    assert text.rstrip() == "before the view\nprogress of maps: 0 of 2"
+    time.sleep(0.6)
+    os.write(program.words, b"\n")
+    program.shows("progress of maps: 1 of 2, 1 s left")
+    program.tell("")
+    assert program.shows("compiling, 1 s").rstrip() == "before the view\ncompiling, 1 s"
+    program.tell("row")
+    program.shows("update 1,001", until=lambda text: "maps" not in text)
 
 
 def test_every_size_gets_its_own_page(program):
