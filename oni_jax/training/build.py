@@ -80,9 +80,9 @@ def _train(plan: Plan, stop: StopRequest, peers: SingleProcess | Peers, makers: 
 
 
 def _explain(plan: Plan) -> None:
-    """Prints what was chosen for this machine, and what looks like a mistake."""
+    """Prints what was chosen for this machine and environment, and what looks like a mistake."""
     for choice in plan.chosen:
-        print(f"--{choice.flag} {choice.value} suits this machine: {choice.reason}", flush=True)
+        print(f"--{choice.flag} {choice.value} suits this {choice.suits}: {choice.reason}", flush=True)
     if reason := why_no_gpu(jax.default_backend()):
         print(reason, flush=True)
     terms = plan.config.terms()

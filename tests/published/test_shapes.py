@@ -14,10 +14,13 @@ from oni_jax.settings.learning import NetworkConfig
 from oni_jax.settings.worlds import EnvConfig
 from tests.published.test_published import golden_weights
 
+RGBCROP = "nle_rgbcrop_encoder"
 NETWORKS = {
-    "defaults": NetworkConfig(hidden_size=16),
-    "impala": NetworkConfig(hidden_size=16, encoder_subtype="convnet_impala", rnn_type="lstm", rnn_num_layers=2),
-    "without a core": NetworkConfig(hidden_size=16, use_rnn=False),
+    "defaults": NetworkConfig(RGBCROP, hidden_size=16),
+    "impala": NetworkConfig(
+        RGBCROP, hidden_size=16, encoder_subtype="convnet_impala", rnn_type="lstm", rnn_num_layers=2
+    ),
+    "without a core": NetworkConfig(RGBCROP, hidden_size=16, use_rnn=False),
     "message": NetworkConfig(hidden_size=16, encoder_custom="nle_torchbeast_encoder", encoder_hidden_dim=24),
     "statistics": NetworkConfig(
         encoder_custom="nle_torchbeast_encoder", encoder_msg_model="none", use_blstats=True, encoder_embedding_dim=8

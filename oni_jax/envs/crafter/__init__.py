@@ -38,5 +38,4 @@ ENVIRONMENT = Environment(
     display=DISPLAY,
     settings="crafter",
     about="Crafter: an open world with 22 achievements; CrafterTextEnv-v1 has ELLM's actions",
-    encoder="generic_encoder",
 )
