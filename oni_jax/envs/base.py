@@ -130,5 +130,6 @@ class Environment(NamedTuple):
     language: Language | None = None  # None: an LLM needs a --prompt_file, and there is no rule-based judge
     about: str = ""  # a line for --help root_env
     encoder: str = ""  # policy encoder that fits these tasks; empty: see `networks.registry.fitting_encoder`
+    random_play: str | os.PathLike = ""  # file of its returns, see `envs.random_play`; empty: nobody has measured them
     bounds: Callable[[EnvConfig], Mapping[str, Bounds]] = lambda config: {}  # of observations, where they are known
     display: "Display | None" = None  # None: it is shown as its captions, and people can't play it

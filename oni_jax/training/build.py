@@ -99,7 +99,7 @@ def build_training(
     peers: SingleProcess | Peers = SINGLE_PROCESS,
     makers: Makers = USUAL,
 ) -> Training:
-    """Builds all parts of a run, as the picture in README.md shows them; `stack` closes them in reverse order."""
+    """Builds all parts of a run, as the picture in docs/design.md shows them; `stack` closes them in reverse order."""
     config, replicas = plan.config, Replicas(plan.devices.learning)
     # The policy, what pays it, and the LLM.
     policy = makers.policy(config.network, plan.policy_spec)
