@@ -171,7 +171,7 @@ def _draw_random_play(axis: Axes, runs: Sequence[Curves]) -> list[float]:
     if len(known) != 1 or not (at_random := known.pop()):
         return []
     mean = at_random.mean_return
-    axis.axhline(mean, color="grey", linestyle=(0, (1, 2)), linewidth=1.2, zorder=1)
+    axis.axhline(mean, label="random play", color="grey", linestyle=(0, (1, 2)), linewidth=1.2, zorder=1)
     at_end = {"xytext": (-2, 2), "textcoords": "offset points", "ha": "right", "va": "bottom"}
     axis.annotate(f"random play {mean:.3g}", (1, mean), xycoords=("axes fraction", "data"), **at_end, **NOTE)
     return [mean]
