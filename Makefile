@@ -24,10 +24,9 @@ EXTRA = $(if $(filter-out 0,$(CUDA)),[cuda$(if $(filter 1,$(CUDA)),$(CUDA_HERE),
 WORLD ?= nethack
 ON_DEVICE := --llm_reward_type online_cls --rollout 32 --batch_size 8192 --hidden_size 128 --use_rnn False --learning_rate 1e-3
 TRAIN_nethack := --config score_retrieval --experiment make_train
-TRAIN_babyai := --experiment make_train_babyai --root_env BabyAI-Text-GoToLocal-RedBall-S20 --caption event --encoder_custom mlp_encoder \
+TRAIN_babyai := --experiment make_train_babyai --root_env BabyAI-Text-GoToLocal-RedBall-S20 --caption event \
 	--llm_reward_coeff 0.01 $(ON_DEVICE)
-TRAIN_crafter := --experiment make_train_crafter --root_env Crafter-v1 --encoder_custom generic_encoder \
-	--llm_reward_coeff 0.1 $(ON_DEVICE)
+TRAIN_crafter := --experiment make_train_crafter --root_env Crafter-v1 --llm_reward_coeff 0.1 $(ON_DEVICE)
 SOON_ON_ALL := --xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1
 # The last of them is unknown to JAX from 0.12 on
 COMPILES_SOON := $(SOON_ON_ALL) --xla_cpu_use_fusion_emitters=false

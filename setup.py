@@ -47,12 +47,12 @@ setup(
     license_files=["LICENSE", "oni_jax/envs/nethack/engine/ngpl/NOTICE"],
     packages=find_packages(include=["oni_jax", "oni_jax.*", "launch", "launch.*"]),
     package_data={
-        "oni_jax.envs": ["*prompts/*.json"],
-        "oni_jax.envs.nethack": ["prompts/*.json"],
+        "oni_jax.envs": ["*prompts/*.json", "*random_play.json"],
+        "oni_jax.envs.nethack": ["prompts/*.json", "random_play.json"],
         "oni_jax.envs.nethack.native": ["*.c", "*.h"],
         "oni_jax.envs.nethack.engine": ["*.c", "include/*.h", "include/*/*.h", "ngpl/*"],
-        "oni_jax.envs.babyai": ["prompts/*.json"],
-        "oni_jax.envs.crafter": ["prompts/*.json"],
+        "oni_jax.envs.babyai": ["prompts/*.json", "random_play.json"],
+        "oni_jax.envs.crafter": ["prompts/*.json", "random_play.json"],
         "oni_jax.answers": ["data/*", "data/*/*"],
         "oni_jax.ops": ["*.npy", "*.LICENSE"],  # the font, and its licence
         "oni_jax.show.report": ["*.html"],

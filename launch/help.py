@@ -74,8 +74,7 @@ def _values(flag: str, width: int) -> Iterator[str]:
     for name, entry in entries.items():
         yield _filled(f"{name}: {entry.about}", width)
     for environment in ENVIRONMENTS if flag == "root_env" else ():
-        reads = f" (--encoder_custom {environment.encoder})" if environment.encoder else ""
-        about = f"{environment.about}{reads}: " if environment.about else ""
+        about = f"{environment.about}: " if environment.about else ""
         yield _filled(about + " ".join(environment.names), width)
 
 

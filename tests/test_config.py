@@ -41,7 +41,7 @@ DEFAULTS = {
     "use_crop": False,
     "use_glyphs": False,
     "use_blstats": False,
-    "encoder_custom": "nle_rgbcrop_encoder",
+    "encoder_custom": "auto",  # nle_rgbcrop_encoder there
     "hidden_size": 512,
     "use_rnn": True,
     "rnn_type": "gru",

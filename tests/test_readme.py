@@ -36,7 +36,8 @@ def files_of(page: pathlib.Path, folder: pathlib.Path) -> None:
 def run(line: str, folder: pathlib.Path, short: bool = True) -> None:
     """Runs a line in a folder, made `short` or as it is printed; in this process those that are short and may."""
     if line.startswith("make "):
-        command = ["make", "--dry-run", "--no-print-directory", line.split()[1], "ARGS="]  # not those of `make test`
+        words = shlex.split(line, comments=True)[1:]
+        command = ["make", "--dry-run", "--no-print-directory", *words, "ARGS="]  # not those of `make test`
         line = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()[-1]
     python, *words = shlex.split(line, comments=True)
     assert python == ".venv/bin/python", line

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from launch import flags
 from oni_jax.host.run_files import SETTINGS
+from oni_jax.networks.registry import AUTO
 from oni_jax.rewards.registry import NONE, reward_type
 from oni_jax.runs.experiment import experiment_folder
 from oni_jax.runs.plan import with_choices
@@ -201,9 +202,9 @@ def _check_folder(run: GridRun) -> None:
     local = (parts["run"], parts["actors"], parts["devices"])
     free = {field.name for part in local for field in dataclasses.fields(part)} - {SEED}
     free |= {"llm_server_addr", "llm_max_in_flight", "llm_timeout_secs", "llm_max_retries"}
-    # What is left to the machine: the run has what suited it.
+    # What is left to the machine and the environment: the run has what suited them.
     free |= {"batch_size"} if not run.config.learner.batch_size else set()
-    free |= {"precision"} if run.config.network.precision == "auto" else set()
+    free |= {name for name in ("precision", "encoder_custom") if getattr(run.config.network, name) == AUTO}
     both = map(with_choices, (Run(run.folder).config, run.config))
     found = [text for text in changed(*both) if text.split(":")[0] not in free]
     if found:

@@ -129,6 +129,7 @@ class Environment(NamedTuple):
     labels_events: bool = False  # ONI's rewards label what actions did, not states, unless `--caption` says otherwise
     language: Language | None = None  # None: an LLM needs a --prompt_file, and there is no rule-based judge
     about: str = ""  # a line for --help root_env
-    encoder: str = ""  # policy encoder that reads these tasks, where the default one doesn't
+    encoder: str = ""  # policy encoder that fits these tasks; empty: see `networks.registry.fitting_encoder`
+    random_play: str | os.PathLike = ""  # file of its returns, see `envs.random_play`; empty: nobody has measured them
     bounds: Callable[[EnvConfig], Mapping[str, Bounds]] = lambda config: {}  # of observations, where they are known
     display: "Display | None" = None  # None: it is shown as its captions, and people can't play it

@@ -86,9 +86,9 @@ def env_spec(config: EnvConfig, observations: Collection[str] = (EVERYTHING,)) -
     known = offered(spec)
     if environment.device and CAPTION in known:
         known[CAPTION] = known[CAPTION]._replace(is_key=True)
-    fitting = environment.encoder or "generic_encoder"
     missing = [name for name in needed if name not in (EVERYTHING, *known)]
     if missing:
+        fitting = environment.encoder or "generic_encoder"
         raise UserError(
             f"--root_env {config.root_env} does not show {', '.join(missing)}, which the encoder or the reward reads "
             f"(it shows {', '.join(spec.observations) or 'nothing'}): choose another, such as "

@@ -68,7 +68,7 @@ def make_policy(network: NetworkConfig, spec: EnvSpec) -> ActorCritic:
         UserError: an unknown encoder, or settings that don't fit it.
     """
     initialization = POLICY_INITIALIZATIONS[network.policy_initialization]
-    encoder = find_encoder(network).make(network, spec)
+    encoder = find_encoder(network, spec).make(network, spec)
     num_layers = network.rnn_num_layers if network.use_rnn else 0
     core = RecurrentCore(network.rnn_type, network.hidden_size, num_layers)
     reads, precision = tuple(spec.observations), PRECISIONS[network.precision]

@@ -3,8 +3,9 @@
 An encoder's module is imported when the encoder is made: importing JAX takes seconds.
 """
 
+import dataclasses
 import importlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from oni_jax.settings.fields import UserError
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from flax import linen as nn
 
 
+AUTO, ONI, GENERIC = "auto", "nle_rgbcrop_encoder", "generic_encoder"
 AROUND_HERO = ("chars", "colors", "vector_obs", "message")  # NetHack's
 
 
@@ -47,7 +49,7 @@ def _made_by(module: str, name: str) -> "Callable[[NetworkConfig, EnvSpec], nn.M
 
 
 ENCODERS = {
-    "nle_rgbcrop_encoder": EncoderType(
+    ONI: EncoderType(
         lambda network: AROUND_HERO,
         _made_by("encoders", "make_rgbcrop_encoder"),
         about="ONI's: NetHack's characters around the hero as an image, statistics, message",
@@ -62,7 +64,7 @@ ENCODERS = {
         _made_by("embedded_crop", "make_embedded_encoder"),
         about="for CPUs: what nle_rgbcrop_encoder reads, characters and colours as embeddings",
     ),
-    "generic_encoder": EncoderType(
+    GENERIC: EncoderType(
         lambda network: (EVERYTHING,),
         _made_by("generic", "make_generic_encoder"),
         about="any environment: images, ids, texts and vectors, each by its shape",
@@ -88,11 +90,49 @@ def register_encoder(name: str, encoder: EncoderType) -> None:
     ENCODERS[name] = encoder
 
 
-def find_encoder(network: NetworkConfig) -> EncoderType:
-    """Returns the encoder that `encoder_custom` names. Raises UserError for an unknown one."""
+def find_encoder(network: NetworkConfig, spec: EnvSpec | None = None) -> EncoderType:
+    """Returns the encoder that `encoder_custom` names; of `auto`, the one that fits `spec`.
+
+    Raises:
+        UserError: an unknown one.
+    """
+    if network.encoder_custom == AUTO and spec is not None:
+        return ENCODERS[fitting_encoder(network, spec)]
     if network.encoder_custom not in ENCODERS:
-        raise UserError(f"--encoder_custom {network.encoder_custom}: unknown; use one of {', '.join(ENCODERS)}")
+        raise UserError(
+            f"--encoder_custom {network.encoder_custom}: unknown; use auto, or one of {', '.join(ENCODERS)}"
+        )
     return ENCODERS[network.encoder_custom]
+
+
+def fitting_encoder(network: NetworkConfig, spec: EnvSpec, named: str = "") -> str:
+    """Returns the encoder that fits an environment, by name: `named`, ONI's where it shows NetHack, or the generic one.
+
+    The generic one, too, where the policy reads more than the environment's observations, and the other can't.
+
+    Args:
+        network: of the policy.
+        spec: of the environment, with all its observations.
+        named: in the environment's registration; "": none.
+
+    Raises:
+        UserError: `named` is unknown.
+    """
+    name = named or (ONI if _shows_nethack(spec) else GENERIC)
+    reads = find_encoder(dataclasses.replace(network, encoder_custom=name)).observations(network)
+    return name if EVERYTHING in reads or not _added_observations(network) else GENERIC
+
+
+def _shows_nethack(spec: EnvSpec) -> bool:
+    """Returns whether the observations are those around NetHack's hero, by names and shapes."""
+    shapes = [spec.observations[name].shape for name in AROUND_HERO if name in spec.observations]
+    return [len(shape) for shape in shapes] == [2, 2, 1, 1] and shapes[0] == shapes[1]
+
+
+def _added_observations(network: NetworkConfig) -> Mapping[str, str]:
+    """Returns the observations that the policy reads beside the environment's, by the flag that asks for them."""
+    added = {"goal_conditioned": OPEN_GOALS, "language_state": CAPTION}
+    return {flag: name for flag, name in added.items() if getattr(network, flag)}
 
 
 def policy_observations(network: NetworkConfig) -> Collection[str]:
@@ -102,8 +142,7 @@ def policy_observations(network: NetworkConfig) -> Collection[str]:
         UserError: an unknown encoder, or one that can't read goals or captions.
     """
     names = find_encoder(network).observations(network)
-    added = {"goal_conditioned": OPEN_GOALS, "language_state": CAPTION}
-    asked = {flag: name for flag, name in added.items() if getattr(network, flag)}
+    asked = _added_observations(network)
     if asked and EVERYTHING not in names:
-        raise UserError(f"--{min(asked)}: --encoder_custom {network.encoder_custom} can't read it; use generic_encoder")
+        raise UserError(f"--{min(asked)}: --encoder_custom {network.encoder_custom} can't read it; use {GENERIC}")
     return [*names, *asked.values()]

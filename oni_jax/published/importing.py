@@ -32,7 +32,7 @@ from oni_jax.rewards.trained import holds_trained
 from oni_jax.runs.checkpointing import Checkpoints, Saved, check_shapes
 from oni_jax.runs.experiment import experiment_folder, open_experiment, write_settings
 from oni_jax.runs.kept import keep_files
-from oni_jax.runs.plan import Plan
+from oni_jax.runs.plan import Plan, with_chosen_encoder
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError, given, with_values
 from oni_jax.settings.learning import NetworkConfig
@@ -67,6 +67,7 @@ def import_run(config: Config, policy: StateDict | None, classifier: StateDict |
             if value != found.get(name, value):
                 raise UserError(f"--{name} {value}: the imported policy has {found[name]}; leave the flag out")
         config = with_values(config, found)
+    config = with_chosen_encoder(config)
     folder = experiment_folder(config)
     path = os.path.join(folder, CHECKPOINTS)
     _check_new(folder)

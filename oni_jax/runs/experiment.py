@@ -9,7 +9,8 @@ from oni_jax.host.files import write_atomically
 from oni_jax.host.held_folders import held_folder, is_held
 from oni_jax.host.run_files import SETTINGS
 from oni_jax.host.runtime import StopRequest
-from oni_jax.runs.plan import with_chosen_env
+from oni_jax.networks.registry import AUTO
+from oni_jax.runs.plan import with_chosen_encoder, with_chosen_env
 from oni_jax.runs.run import Run
 from oni_jax.settings.config import (
     Config,
@@ -18,7 +19,7 @@ from oni_jax.settings.config import (
     config_to_json,
     of_all_processes,
 )
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import UserError, with_values
 
 
 def experiment_folder(config: Config) -> str:
@@ -65,7 +66,8 @@ def check_unchanged(config: Config) -> list[str]:
         return []
     try:
         # A run from before there was a choice has none, and one that is built by hand may have none yet
-        old, config = map(with_chosen_env, (Run(folder).config, config))
+        both = map(with_chosen_env, (Run(folder).config, with_kept_encoder(config)))
+        old, config = map(with_chosen_encoder, both)
     except UserError as error:
         raise UserError(f"{error}; move it away, or choose another --experiment") from None
     check_resume(old, config)
@@ -75,6 +77,18 @@ def check_unchanged(config: Config) -> list[str]:
             "choose another --experiment"
         )
     return changed(*map(of_all_processes, (old, config)))
+
+
+def with_kept_encoder(config: Config) -> Config:
+    """Returns the settings with the encoder of the run in their folder, where there is a run and none is named.
+
+    Raises:
+        UserError: the run's settings can't be read.
+    """
+    folder = experiment_folder(config)
+    if config.network.encoder_custom != AUTO or not os.path.exists(_settings_path(folder)):
+        return config
+    return with_values(config, {"encoder_custom": Run(folder).config.network.encoder_custom})
 
 
 def _settings_path(folder: str) -> str:

@@ -17,11 +17,11 @@ from oni_jax.envs.event_captions import EVENT, STATE
 from oni_jax.envs.goals import BY_LLM, LLM, NO_GOALS, ORACLE, TASK
 from oni_jax.envs.registry import AUTO, check_env, env_spec, find_environment
 from oni_jax.host.plugins import load_plugins
-from oni_jax.networks.registry import policy_observations
+from oni_jax.networks.registry import ENCODERS, fitting_encoder, policy_observations
 from oni_jax.rewards.registry import GOAL_REWARDED, NONE, REWARD_TYPES, observations_read, questions
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.config import Config
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import UserError, with_values
 from oni_jax.types import EnvSpec
 
 
@@ -40,6 +40,7 @@ class Chosen(NamedTuple):
     flag: str
     value: int | str
     reason: str
+    suits: str = "machine"  # what the value suits: the machine or the environment
 
 
 class Devices(NamedTuple):
@@ -59,7 +60,7 @@ class Plan:
 
     config: Config
     machine: Machine | None = None  # the last three: of a training
-    chosen: Sequence[Chosen] = ()  # what was left to the machine
+    chosen: Sequence[Chosen] = ()  # what was left to the machine and the environment
     devices: Devices = Devices((), ())
 
     @functools.cached_property
@@ -118,8 +119,8 @@ class Plan:
 
 
 def with_choices(config: Config) -> Config:
-    """Returns the settings with what they leave open chosen, on any machine: `with_chosen_env`, and `--answers`."""
-    config = with_chosen_env(config)
+    """Returns the settings with what they leave open chosen, on any machine: environment, encoder, and `--answers`."""
+    config = with_chosen_encoder(with_chosen_env(config))
     return with_chosen_answers(config, questions(config), find_environment(config.env).language)
 
 
@@ -155,3 +156,28 @@ def with_chosen_env(config: Config) -> Config:
     if env.crafter.task and not config.reward.extrinsic_reward_coeff and not pays_task:
         raise UserError("--crafter_task: pays nothing with --extrinsic_reward_coeff 0; give it another")
     return dataclasses.replace(config, env=env)
+
+
+def with_chosen_encoder(config: Config) -> Config:
+    """Returns the settings with `auto` of --encoder_custom replaced. Raises UserError: see `chosen_encoder`."""
+    if config.network.encoder_custom != AUTO:
+        return config
+    return with_values(config, {"encoder_custom": chosen_encoder(config).value})
+
+
+def chosen_encoder(config: Config) -> Chosen:
+    """Chooses the encoder where none is named: the one of --init_from, or else the one that fits the environment.
+
+    Raises:
+        UserError: there is no such run, or the environment names an unknown encoder.
+    """
+    from oni_jax.runs.run import Run  # it imports this
+
+    if folder := config.pretrained.init_from:
+        name = Run(folder).config.network.encoder_custom
+        return Chosen("encoder_custom", name, f"--init_from {folder} was trained with it", "environment")
+    name = fitting_encoder(config.network, env_spec(config.env), find_environment(config.env).encoder)
+    network = dataclasses.replace(config.network, encoder_custom=name)
+    shown = ", ".join(env_spec(config.env, policy_observations(network)).observations) or "nothing"
+    about = f"; {ENCODERS[name].about}" if ENCODERS[name].about else ""
+    return Chosen("encoder_custom", name, f"it reads {shown}{about}", "environment")

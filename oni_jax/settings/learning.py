@@ -71,8 +71,9 @@ class NetworkConfig:
     """The policy network."""
 
     encoder_custom: str = setting(
-        "nle_rgbcrop_encoder",
-        "Observation encoder of the policy; an unknown one lists them all. generic_encoder reads any environment.",
+        "auto",
+        "Observation encoder of the policy. auto: the one of --init_from, else the one that fits the environment; "
+        "generic_encoder reads any. An unknown one lists them all.",
         fixed=True,
     )
     hidden_size: int = setting(512, "Width of the image embedding and of the recurrent core.", within=WIDTH, fixed=True)

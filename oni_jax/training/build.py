@@ -81,9 +81,9 @@ def _train(plan: Plan, stop: StopRequest, peers: SingleProcess | Peers, makers: 
 
 
 def _explain(plan: Plan) -> None:
-    """Prints what was chosen for this machine, and what looks like a mistake."""
+    """Prints what was chosen for this machine and environment, and what looks like a mistake."""
     for choice in plan.chosen:
-        print(f"--{choice.flag} {choice.value} suits this machine: {choice.reason}", flush=True)
+        print(f"--{choice.flag} {choice.value} suits this {choice.suits}: {choice.reason}", flush=True)
     if reason := why_no_gpu(jax.default_backend()):
         print(reason, flush=True)
     terms = plan.config.terms()
@@ -100,7 +100,7 @@ def build_training(
     peers: SingleProcess | Peers = SINGLE_PROCESS,
     makers: Makers = USUAL,
 ) -> Training:
-    """Builds all parts of a run, as the picture in README.md shows them; `stack` closes them in reverse order."""
+    """Builds all parts of a run, as the picture in docs/design.md shows them; `stack` closes them in reverse order."""
     config, replicas = plan.config, Replicas(plan.devices.learning)
     # The policy, what pays it, and the LLM.
     policy = makers.policy(config.network, plan.policy_spec)

@@ -16,11 +16,11 @@ def check_run(config: Config) -> None:
     from oni_jax.annotation.prompts import load_chat_template
     from oni_jax.answers.answerer import find_answerer
     from oni_jax.rewards.registry import check_rewards
-    from oni_jax.runs.plan import Plan, with_chosen_env
+    from oni_jax.runs.plan import Plan, with_chosen_encoder, with_chosen_env
     from oni_jax.settings.annotation import JUDGE
 
     check_config(config)
-    plan = Plan(with_chosen_env(config))
+    plan = Plan(with_chosen_encoder(with_chosen_env(config)))
     check_rewards(plan.config)
     spec = plan.policy_spec
     for annotation, kind in plan.questions:

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from oni_jax.envs.random_play import beside_random_play
 from oni_jax.host.held_folders import HeldFolder
 from oni_jax.host.run_files import CHECKPOINTS, DIED, FINISHED, SETTINGS, STOPPED, SUMMARY, UNSAVED, saved_steps
 from oni_jax.host.runtime import Every, FolderGoneError, StopRequest, UnsavedError, code_commit, return_memory
@@ -144,6 +145,9 @@ class Training:
                     state = DIED if sys.exception() else UNSAVED if unsaved else self._state()
                     summary = {**self.summary(), "state": state}
                     write_json(os.path.join(self._folder, SUMMARY), summary)
+                    mean_return = self._stats.row().get("mean_return")
+                    if line := beside_random_play(self._config.env, mean_return, self._num_averaged()):
+                        print(line, flush=True)
                     if "labels_by" in summary:
                         held = f"{summary['labels_held']:,.0f} answers"
                         if self.learner.reward.asks_about_captions:
@@ -153,6 +157,9 @@ class Training:
                         print(printable(f"labels by: {summary['labels_by']} ({held})"), flush=True)
 
         self._check_kept(unsaved)
+
+    def _num_averaged(self) -> int:
+        return min(self._config.run.stats_avg, self.progress.episodes)
 
     def _check_kept(self, unsaved: str) -> None:
         """Raises UnsavedError or FolderGoneError: the run is not where it was, as it should be. `unsaved`: why."""

@@ -2,7 +2,9 @@
 
 from collections import Counter
 
-from oni_jax.runs.plan import Devices, Machine, Plan, with_choices
+from oni_jax.networks.registry import AUTO
+from oni_jax.runs.experiment import with_kept_encoder
+from oni_jax.runs.plan import Devices, Machine, Plan, chosen_encoder, with_choices
 from oni_jax.settings.config import Config, check_config
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.learning import check_batch_size
@@ -21,12 +23,14 @@ def resolve(config: Config, machine: Machine | None = None, num_processes: int =
     Raises:
         UserError: something is not there, or does not fit.
     """
-    config, machine = with_choices(config), machine or this_machine()
+    given = with_kept_encoder(config)
+    config, machine = with_choices(given), machine or this_machine()
+    fitting = [chosen_encoder(config)] if given.network.encoder_custom == AUTO else []
     on_device = Plan(config).environment.device is not None
     config, chosen = with_sizes(config, machine, on_device, num_processes)
     check_config(config)
     check_memory(Plan(config, machine), num_processes=num_processes)
-    return Plan(config, machine, tuple(chosen), choose_devices(config))
+    return Plan(config, machine, (*fitting, *chosen), choose_devices(config))
 
 
 def choose_devices(config: Config) -> Devices:

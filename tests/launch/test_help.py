@@ -57,8 +57,8 @@ def test_a_flag_that_is_no_setting(capsys, flag, told):
     "flag, told",
     [
         ("llm_reward_type", ["online_cls: an LLM says", "bk-goal: shaped"]),
-        ("root_env", ["Crafter-v1", "Catch a ball, to test a change (--encoder_custom mlp_encoder): Catch-v0"]),
-        ("encoder_custom", ["generic_encoder: any environment"]),
+        ("root_env", ["Crafter-v1", "Catch a ball, to test a change: Catch-v0"]),
+        ("encoder_custom", ["auto: the one of --init_from", "generic_encoder: any environment"]),
     ],
 )
 def test_a_flag_s_values_are_explained(capsys, flag, told):

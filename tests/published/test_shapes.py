@@ -14,12 +14,13 @@ from oni_jax.settings.learning import NetworkConfig, RgbcropConfig, TorchbeastCo
 from oni_jax.settings.worlds import EnvConfig
 from tests.published.test_published import golden_weights
 
+RGBCROP = "nle_rgbcrop_encoder"
 NETWORKS = {
-    "defaults": NetworkConfig(hidden_size=16),
+    "defaults": NetworkConfig(RGBCROP, hidden_size=16),
     "impala": NetworkConfig(
-        hidden_size=16, rnn_type="lstm", rnn_num_layers=2, rgbcrop=RgbcropConfig(subtype="convnet_impala")
+        RGBCROP, hidden_size=16, rnn_type="lstm", rnn_num_layers=2, rgbcrop=RgbcropConfig(subtype="convnet_impala")
     ),
-    "without a core": NetworkConfig(hidden_size=16, use_rnn=False),
+    "without a core": NetworkConfig(RGBCROP, hidden_size=16, use_rnn=False),
     "message": NetworkConfig(
         hidden_size=16, encoder_custom="nle_torchbeast_encoder", torchbeast=TorchbeastConfig(hidden_dim=24)
     ),

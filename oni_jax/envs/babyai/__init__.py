@@ -39,4 +39,5 @@ ENVIRONMENT = Environment(
     settings=(BabyAIConfig,),
     about="BabyAI-Text's rooms: go to an object, to two in turn, or pick one up",
     encoder="mlp_encoder",
+    random_play=pathlib.Path(__file__).with_name("random_play.json"),
 )

@@ -38,5 +38,5 @@ ENVIRONMENT = Environment(
     display=DISPLAY,
     settings=(CrafterConfig,),
     about="Crafter: an open world with 22 achievements; CrafterTextEnv-v1 has ELLM's actions",
-    encoder="generic_encoder",
+    random_play=pathlib.Path(__file__).with_name("random_play.json"),
 )

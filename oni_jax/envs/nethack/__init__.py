@@ -47,4 +47,5 @@ ENVIRONMENT = Environment(
     display=DISPLAY,
     settings=(NetHackConfig,),
     about="NetHack, by its score, by the depth reached (Staircase), or by finding the Oracle",
+    random_play=pathlib.Path(__file__).with_name("random_play.json"),
 )

@@ -38,7 +38,7 @@ class Observations:
         network = dataclasses.replace(context.config.network, precision="float32")
         spec = env_spec(context.config.env, policy_observations(network))
         self.names, self.inputs = tuple(spec.observations), spec.observations
-        self.encoder = find_encoder(network).make(network, spec)
+        self.encoder = find_encoder(network, spec).make(network, spec)
 
     @functools.cached_property
     def _numeric(self) -> list[str]:

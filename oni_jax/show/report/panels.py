@@ -71,6 +71,9 @@ FIGURES: Mapping[str, Sequence[Panel]] = {
 }
 
 
+DIAGNOSTICS = ("goals", "labels", "goal_model", "reward_model", "speed")  # figures of what a run does, not of how well
+
+
 def metrics_of(figures: Mapping[str, Sequence[Panel]]) -> frozenset[str]:
     """Returns the names of the metrics in these figures."""
     return frozenset(panel.metric for panels in figures.values() for panel in panels)

@@ -1,6 +1,7 @@
 """Figures of runs: a line per setting, the mean over its seeds, with an interval."""
 
 import io
+import itertools
 import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -11,10 +12,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
-from matplotlib.ticker import EngFormatter, PercentFormatter
+from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
 
+from oni_jax.envs.random_play import random_play
 from oni_jax.host.files import write_atomically
-from oni_jax.runs.curves import MIN_SEEDS, Setting, group_runs, labels_of, mean_curve, names_by_reward, series
+from oni_jax.runs.curves import MIN_SEEDS, Curves, Setting, group_runs, labels_of, mean_curve, names_by_reward, series
 from oni_jax.runs.run import Run
 from oni_jax.settings.fields import UserError, printable
 from oni_jax.show.report.panels import FIGURES, Panel, Scale
@@ -33,6 +35,9 @@ STYLE: dict[Any, Any] = {
     "axes.titlesize": 11,
     "pdf.fonttype": 42,  # letters, not drawings of them
 }
+ON_TOP: Mapping[str, Any] = {"clip_on": False, "zorder": 3}  # of the axes, on which a line of zeros lies
+NOTE: Mapping[str, Any] = {"fontsize": 8, "color": "dimgrey"}
+RETURN = "mean_return"
 Styles = Mapping[Setting, Mapping[str, Any]]
 PANEL_INCHES = (5.0, 3.4)
 LEGEND_INCHES = (0.7, 0.2)  # its title and the figure's, and a line
@@ -85,6 +90,8 @@ def draw(name: str, settings: Sequence[Setting]) -> Figure | None:
 def draw_panels(panels: Sequence[Panel], settings: Sequence[Setting]) -> Figure | None:
     """Draws a figure of these panels, in rows of two; None when no run has any of their metrics."""
     panels = _of_rewards(panels, settings)
+    num_across = min(2, len(panels))  # that fill its width: where others have no data, one alone is as wide
+    panels = _with_data(panels, settings)
     styles = {
         setting: {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i // len(COLOURS) % len(DASHES)]}
         for i, setting in enumerate(settings)
@@ -96,22 +103,22 @@ def draw_panels(panels: Sequence[Panel], settings: Sequence[Setting]) -> Figure 
     num_rows = -(-len(panels) // num_columns)
     with matplotlib.rc_context(STYLE):
         width, height = PANEL_INCHES
-        entries, legend_columns = _legend(list(styles), num_columns * width)
+        entries, legend_columns = _legend(list(styles), num_across * width)
         title, line = LEGEND_INCHES
         legend_height = title + line * -(-len(entries) // legend_columns)
-        size = (num_columns * width, num_rows * height + legend_height)
+        size = (num_across * width, num_rows * height + legend_height)
         figure = Figure(figsize=size, dpi=DOTS_PER_INCH, layout="constrained")
         tasks = dict.fromkeys(setting.runs[0].config.env.root_env for setting in styles)
         figure.suptitle(printable(", ".join(tasks)), fontsize=9)
         axes = figure.subplots(num_rows, num_columns, squeeze=False)
-        for axis, panel in zip(axes.flat, panels):
-            _draw_panel(axis, panel, styles)
+        for axis, panel in itertools.zip_longest(axes.flat, panels):
+            _draw_panel(axis, panel, styles) if panel else axis.remove()
         _draw_legend(figure, styles, entries, legend_columns)
     return figure
 
 
 def _of_rewards(panels: Sequence[Panel], settings: Sequence[Setting]) -> Sequence[Panel]:
-    """Returns the panels, for each of the runs' rewards that has data where a metric has a name for each reward."""
+    """Returns the panels, for each of the runs' rewards where a metric has a name for each reward."""
     runs = [run for own in settings for run in own.runs]
     labels = list(dict.fromkeys(label for run in runs for label in labels_of(run.config)))
     by_reward = [(panel, names_by_reward(panel.metric, labels)) for panel in panels]
@@ -123,7 +130,13 @@ def _of_rewards(panels: Sequence[Panel], settings: Sequence[Setting]) -> Sequenc
             title = panel.title if "{type}" in panel.title or not label else f"{panel.title} ({{type}})"
             chosen = [metric for metric, reward in names.items() if reward == label]
             found += [panel._replace(metric=metric, title=title.replace("{type}", label)) for metric in chosen]
-    return [panel for panel in found if any(len(series(run, panel.metric, panel.x)[0]) for run in runs)]
+    return found
+
+
+def _with_data(panels: Sequence[Panel], settings: Sequence[Setting]) -> Sequence[Panel]:
+    """Returns the panels of which a run has data."""
+    runs = [run for own in settings for run in own.runs]
+    return [panel for panel in panels if any(len(series(run, panel.metric, panel.x)[0]) for run in runs)]
 
 
 def image(figure: Figure, suffix: str) -> bytes:
@@ -144,12 +157,12 @@ def _draw_panel(axis: Axes, panel: Panel, styles: Styles) -> None:
         if len(setting.runs) > 1 and len(styles) <= MAX_WITH_RUNS:
             for run in setting.runs:
                 xs, values = lines[run]
-                axis.plot(factor * xs, values, linewidth=0.7, alpha=0.45, **style)
+                axis.plot(factor * xs, values, linewidth=0.7, alpha=0.45, **ON_TOP, **style)
         curve = mean_curve(setting.runs, panel.metric, panel.x)
         if curve is None:
             continue
         marker = "o" if len(curve.x) == 1 else None  # a line of one point can't be seen
-        axis.plot(factor * curve.x, curve.mean, linewidth=1.8, marker=marker, **style)
+        axis.plot(factor * curve.x, curve.mean, linewidth=1.8, marker=marker, **ON_TOP, **style)
         if curve.interval:
             axis.fill_between(factor * curve.x, *curve.interval, color=style["color"], alpha=0.15, linewidth=0)
     averaged = {run.config.run.stats_avg for run in runs}
@@ -161,27 +174,32 @@ def _draw_panel(axis: Axes, panel: Panel, styles: Styles) -> None:
     else:
         axis.set_xlabel("environment steps")
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
-    _scale(axis, np.concatenate([values for _, values in lines.values()]), panel.scale)
+    at_random = _draw_random_play(axis, runs) if panel.metric == RETURN else []
+    _scale(axis, np.concatenate([*(values for _, values in lines.values()), at_random]), panel.scale)
+
+
+def _draw_random_play(axis: Axes, runs: Sequence[Curves]) -> list[float]:
+    """Draws the return of random play as a line, where it is known and the same for all runs. Returns it."""
+    known = {random_play(run.config.env) for run in runs}
+    if len(known) != 1 or not (at_random := known.pop()):
+        return []
+    mean = at_random.mean_return
+    axis.axhline(mean, label="random play", color="grey", linestyle=(0, (1, 2)), linewidth=1.2, zorder=1)
+    at_end = {"xytext": (-2, 2), "textcoords": "offset points", "ha": "right", "va": "bottom"}
+    axis.annotate(f"random play {mean:.3g}", (1, mean), xycoords=("axes fraction", "data"), **at_end, **NOTE)
+    return [mean]
 
 
 def _scale(axis: Axes, values: np.ndarray, scale: Scale) -> None:
-    """Fits the vertical axis to the runs' values; an interval may exceed it."""
-    if not len(values):
-        axis.text(0.5, 0.5, "no data", transform=axis.transAxes, ha="center", va="center", color="grey")
-        axis.set_xticks([])
-        axis.set_yticks([])
-        return
-    low, high = float(values.min()), float(values.max())
+    """Fits the vertical axis to the values, from 0 where none is on its other side; an interval may exceed it."""
+    low, high = min(0.0, float(values.min())), max(0.0, float(values.max()))
     if scale is Scale.FULL_FRACTION:
         low, high = 0.0, 1.0
-    elif 0 <= low < 0.5 * high:
-        low = 0.0
-    if low == high == 0 and scale is Scale.NUMBER:
-        axis.set_ylim(-0.05, 1.05)
-        axis.set_yticks([0, 1])
-        return
-    margin = 0.05 * (high - low) or 0.05 * abs(high) or (0.05 if scale is Scale.FRACTION else 0.5)
-    axis.set_ylim(low - margin, high + margin)
+    if low == high == 0:
+        high = 1.0 if scale is Scale.NUMBER else 0.05
+        axis.yaxis.set_major_locator(MaxNLocator(1))
+    margin = 0.05 * (high - low)
+    axis.set_ylim(low - margin if low else 0.0, high + margin if high else 0.0)
     if scale is not Scale.NUMBER:
         axis.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
     elif high >= 10_000:

@@ -11,6 +11,7 @@ import jinja2
 from markupsafe import Markup
 
 from oni_jax.annotation.prompts import escape
+from oni_jax.envs.random_play import random_play
 from oni_jax.evaluation.inspection import InspectedCaption, inspect_reward
 from oni_jax.host.run_files import summary
 from oni_jax.runs.curves import SUCCESS, Curves, Setting, last_value
@@ -20,8 +21,8 @@ from oni_jax.settings.fields import UserError, counted, printable
 from oni_jax.show.report.config import ReportConfig
 from oni_jax.show.report.evaluation_table import Part, evaluation_parts
 from oni_jax.show.report.machine import describe_machine
-from oni_jax.show.report.panels import DRAWN, FIGURES
-from oni_jax.show.report.plots import draw, image
+from oni_jax.show.report.panels import DIAGNOSTICS, DRAWN, FIGURES
+from oni_jax.show.report.plots import RETURN, draw, image
 from oni_jax.types import NO_MESSAGE
 
 MEDIA_TYPES = {".mp4": "video/mp4", ".gif": "image/gif"}
@@ -29,7 +30,7 @@ MAX_RECORDING_BYTES = 32 << 20
 # Metric -> label and number format of its tile.
 TILES: Mapping[str, tuple[str, str]] = {
     "episodes": ("episodes", ",.0f"),
-    "mean_return": ("return, last {episodes} episodes", ",.4g"),
+    RETURN: ("return, last {episodes} episodes", ",.4g"),
     SUCCESS: ("success", ".1%"),
     "episode/dlvl": ("depth", ".3g"),
     "labels_held": ("labels", ",.0f"),
@@ -53,12 +54,14 @@ def make_report(config: ReportConfig, added: Mapping[bytes, int] | None = None) 
     run = Run(config.folder).metrics({*DRAWN, *TILES}, config.experiment)
     evaluation = _evaluation(config)  # first, since it may fail and the rest takes seconds
     about_captions, captions = _captions(config, added)
+    figures = [*_figures(run)]
     known = [(field, value) for field, value in listed(run.config) if not field.metadata["secret"]]
     page = page_template().render(
         report=config,
         run=run,
         facts=_facts(run),
-        figures=_figures(run),
+        curves=[(name, picture) for name, picture in figures if name not in DIAGNOSTICS],
+        diagnostics=[(name, picture) for name, picture in figures if name in DIAGNOSTICS],
         evaluation=evaluation,
         about_captions=about_captions,
         captions=captions,
@@ -92,6 +95,8 @@ def _facts(run: Curves) -> list[tuple[str, str]]:
         if (value := last_value(run, metric)) is not None:
             number = min(run.config.run.stats_avg, int(last_value(run, "episodes") or 0))
             facts.append((label.format(episodes=f"{number:,}"), format(value, form)))
+            if metric == RETURN and (at_random := random_play(run.config.env)):
+                facts.append(("return of random play", format(at_random.mean_return, form)))
     return facts
 
 
@@ -109,7 +114,7 @@ def figures_of(settings: Sequence[Setting]) -> Iterator[tuple[str, str]]:
     for name in FIGURES:
         figure = draw(name, settings)
         if figure is not None:
-            yield name.replace("_", " "), _data_uri(image(figure, "png"), "image/png")
+            yield name, _data_uri(image(figure, "png"), "image/png")
 
 
 def _evaluation(config: ReportConfig) -> list[Part]:

@@ -60,8 +60,9 @@ def test_a_line_a_seed_a_mean_and_a_band(settings):
     steps, hours = figure.axes
     assert (steps.get_xlabel(), hours.get_xlabel()) == ("environment steps", "minutes of training")
     assert steps.get_title(loc="left") == "Return, mean of the last 50 episodes"
-    assert len(steps.lines) == 3 + 1 + 1 and len(steps.collections) == 1
-    mean = max(steps.lines[:4], key=lambda line: line.get_linewidth())
+    lines = [line for line in steps.lines if line.get_label() != "random play"]
+    assert len(lines) == 3 + 1 + 1 and len(steps.collections) == 1
+    mean = max(lines[:4], key=lambda line: line.get_linewidth())
     assert np.allclose(np.asarray(mean.get_ydata(), float)[[0, -1]], [2.0, 13.0])
     assert np.allclose(np.asarray(hours.lines[0].get_xdata(), float)[-1], 2.0)  # minutes
     texts = [text.get_text().strip() for text in figure.legends[0].get_texts()]
@@ -101,8 +102,49 @@ def test_only_settings_with_data_are_in_the_legend(tmp_path):
     settings = group_runs([Run(str(folder)).metrics(DRAWN, folder.name) for folder in (first, second)])
     figure = draw("reward_model", settings)
     assert figure is not None and [text.get_text() for text in figure.legends[0].get_texts()] == [" a"]
-    assert [text.get_text() for axis in figure.axes[2:] for text in axis.texts] == ["no data", "no data"]
+    assert len(figure.axes) == 2  # what no run has is left out
     assert draw("return", settings) is None
+
+
+@pytest.mark.parametrize(
+    "values, limits",
+    [
+        ((9.0, 10.0), (0.0, 10.5)),
+        ((-4.0, -2.0), (-4.2, 0.0)),
+        ((-1.0, 1.0), (-1.1, 1.1)),
+        ((0.0, 0.0), (0.0, 1.05)),
+        ((1e6, 2e6), (0.0, 2.1e6)),
+    ],
+)
+def test_axis_begins_with_zero(tmp_path, values, limits):
+    rows = [row(i, float(i), mean_return=value) for i, value in enumerate(values, 1)]
+    folder = write_run(tmp_path / "a", rows, root_env="Elsewhere-v0")
+    figure = draw("return", group_runs([Run(str(folder)).metrics(DRAWN, "a")]))
+    assert figure
+    assert all(axis.get_ylim() == pytest.approx(limits) for axis in figure.axes)
+
+
+@pytest.mark.parametrize(
+    "settings, is_drawn",
+    [
+        ([{}], True),
+        ([{"max_episode_steps": 7}], False),  # another task than the measured one
+        ([{"root_env": "Elsewhere-v0"}], False),  # a plugin's
+        ([{}, {"gamma": 0.9}], True),
+        ([{}, {"root_env": "Elsewhere-v0"}], False),
+    ],
+)
+def test_random_play_is_a_line_of_the_return(tmp_path, settings, is_drawn):
+    rows = [row(i, float(i), mean_return=1.0, env_steps_per_sec=1.0) for i in (1, 2)]
+    folders = [write_run(tmp_path / f"{i}", rows, **{"root_env": "Catch-v0", **own}) for i, own in enumerate(settings)]
+    runs = group_runs([Run(str(folder)).metrics(DRAWN, folder.name) for folder in folders])
+    found, other = draw("return", runs), draw("speed", runs)
+    assert found and other and not any(axis.texts for axis in other.axes)
+    texts = [text.get_text() for axis in found.axes for text in axis.texts]
+    assert texts == (["random play -0.57"] * 2 if is_drawn else [])
+    if is_drawn:
+        heights = [{*np.asarray(line.get_ydata()).tolist()} for axis in found.axes for line in axis.lines]
+        assert heights.count({-0.5703}) == 2 and found.axes[0].get_ylim()[0] < -0.58
 
 
 def test_the_legend_says_who_made_the_labels(tmp_path):

@@ -92,7 +92,7 @@ def test_a_browser_shows_it_without_a_network(page):
     seen = open_page(str(page))
     assert seen.requests == [] and seen.complaints == []
     assert len(seen.pictures) == 8 and min(min(size) for size in seen.pictures) > 100
-    assert seen.pictures[-1] == (640, 240)
+    assert seen.pictures[0] == (640, 240)  # the film comes first
     assert "script" not in seen.elements
     assert seen.width <= 800  # what is wider scrolls by itself
     says = (NAME, escape(HOSTILE), "agent <i> minus random policy", "[10, 1,234]", "20.0% to 100.0%")
@@ -100,6 +100,15 @@ def test_a_browser_shows_it_without_a_network(page):
         assert text in seen.text
     assert "--goal" in seen.text and "jaxlib" in seen.text
     assert seen.title == f"{NAME}, Catch-v0"
+
+
+def test_film_and_figures_of_merit_come_before_diagnostics(page):
+    text = page.read_text()
+    order = ["recording best1-a.gif", "<h2>Evaluation", "<h2>Captions", "<h2>Curves", 'alt="return of']
+    order += ["<details><summary>Diagnostics: goals, labels, reward model, speed", 'alt="goals of', 'alt="speed of']
+    places = [text.index(words) for words in [*order, "</details>", "<h2>Settings"]]
+    assert places == sorted(places)
+    assert "return of random play" in text and "-0.5703" in text
 
 
 def test_the_browser_sees_what_must_not_be(tmp_path):
