@@ -38,7 +38,7 @@ def command(program: str, defaults: Any, **values: Any) -> str:
     for field, default in settings(defaults):
         value = values.get(field.name, default)
         if field.metadata["positional"]:
-            positional += str(value).split(field.metadata["repeated"] or ",") if field.name in values else []
+            positional += str(value).split(field.metadata["repeated"] or ",") if value else []
         elif value != default:
             each = str(value).split(field.metadata["repeated"]) if field.metadata["repeated"] else [str(value)]
             flags += [word for text in each for word in (f"--{field.name}", text)]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import importlib
 import json
 import pathlib
 import re
@@ -15,6 +16,7 @@ import pytest
 from launch import __main__ as listing
 from launch import flags, named_configs, refused_flags
 from launch.check_env import CheckEnv
+from launch.export import ExportConfig
 from launch.import_checkpoint import ImportCheckpoint
 from launch.inspect_reward import InspectionConfig
 from launch.judge import JudgeConfig
@@ -60,6 +62,8 @@ PROGRAMS: dict[str, Any] = {
     "train_potential": TrainPotential(),
     "check_env": CheckEnv(),
     "check_potential": CheckPotential(),
+    "export": ExportConfig(),
+    "import": importlib.import_module("launch.import").ImportConfig(),  # a word of Python's
     "import_checkpoint": ImportCheckpoint(),
     "judge": JudgeConfig(),
     "submit": Submission(),
