@@ -14,13 +14,14 @@ from oni_jax.host.files import check_output, write_output
 from oni_jax.runs.run import Run
 from oni_jax.runs.shared_file import run_name
 from oni_jax.settings.fields import UserError, setting
+from oni_jax.settings.run import RunConfig
 
 
 @dataclasses.dataclass(frozen=True)
 class ExportConfig:
     """A run, and the file that it is written into."""
 
-    run: str = setting("", "Folder of the run.", positional=True)
+    run: str = setting("", "Folder of the run, or its name in ./train_dir.", positional=True)
     checkpoint: str = setting(LATEST, "Checkpoint: latest, best (see launch.evaluate), or its number of steps.")
     out: str = setting("", "The file; empty: the run's name with .zip, in the current folder.")
     licence: str = setting("", "Licence under which you share the policy, such as CC-BY-4.0; empty: none is named.")
@@ -36,12 +37,12 @@ def _check(config: ExportConfig) -> None:
 
 
 def _run(config: ExportConfig) -> int:
-    run = Run(config.run)
+    run = Run(_folder(config))
     _ = run.config  # reports a wrong name
     from oni_jax.evaluation.players import chosen_checkpoints  # imports JAX, which takes seconds: after the checks
     from oni_jax.runs.sharing import share
 
-    train_dir, experiment = os.path.split(os.path.abspath(config.run))
+    train_dir, experiment = os.path.split(os.path.abspath(run.folder))
     (env_steps,) = chosen_checkpoints(train_dir, experiment, config.checkpoint)
     data, out = share(run, env_steps, config.licence), _out(config)
     write_output("out", out, data)
@@ -52,6 +53,12 @@ def _run(config: ExportConfig) -> int:
 
 def _out(config: ExportConfig) -> str:
     return config.out or f"{run_name(Run(config.run).name)}.zip"
+
+
+def _folder(config: ExportConfig) -> str:
+    """Returns the folder that is named, or that of this name where runs are by default."""
+    by_default = os.path.join(RunConfig.train_dir, config.run)
+    return config.run if os.path.isdir(config.run) or not os.path.isdir(by_default) else by_default
 
 
 main = brief_program("export", ExportConfig(), _check, _run)

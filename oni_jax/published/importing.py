@@ -168,6 +168,8 @@ def _resumable(shared: Shared, run: Run) -> Saved:
     acting = to_act(shared, run)
     try:
         state = _fresh_run(run.plan.config, None, None).state  # fails where the rewards can't be made
+        if "reward_state" not in acting.state:
+            raise UserError("the file was written without its rewards")
     except UserError as error:
         print(f"{run.folder}: can be played, but not trained further: {error}", flush=True)
         return acting

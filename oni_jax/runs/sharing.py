@@ -76,6 +76,8 @@ def share(run: Run, env_steps: int | None = None, licence: str = "") -> bytes:
         arrays |= {f"{REWARD}/{name}": np.asarray(array) for name, array in rewards.saved.items()}
     except NoRewardError:
         pass
+    except UserError as error:
+        print(f"{run.folder}: the policy is shared without its rewards: {error}", flush=True)
     config, name = portable(run.config), run_name(run.name)
     config = dataclasses.replace(config, run=dataclasses.replace(config.run, experiment=name))
     scores, answers, kept = _scores(run.folder), _answers(run.plan), portable_files(run.folder)
@@ -155,7 +157,10 @@ def to_act(shared: Shared, run: Run) -> Saved:
         rewards = make_rewards(plan.config, plan.reward_spec, frozen=True)
     except UserError:  # it reads what is not here: the policy plays without, and says why when it is scored
         return Saved(state, {}, {})
-    state["reward_state"] = _filled(REWARD_STATE, shared, jax.eval_shape(rewards.init, jax.random.key(0)))
+    like = jax.eval_shape(rewards.init, jax.random.key(0))
+    if jax.tree.leaves(like) and not shared.below(REWARD_STATE):  # shared without
+        return Saved(state, {}, {})
+    state["reward_state"] = _filled(REWARD_STATE, shared, like)
     return Saved(state, shared.below(REWARD), {})
 
 

@@ -124,6 +124,7 @@ def test_no_damage_is_missed(tmp_path_factory, data):
             zipped({**TEXTS, "policy/a.npy": npy(np.zeros(1 << 16))}, compression=zipfile.ZIP_DEFLATED),
             "more than its size",
         ),
+        (zipped(TEXTS, compression=zipfile.ZIP_DEFLATED), "compressed or encrypted"),
         (zipped({**TEXTS, "card.md": bytes((1 << 24) + 1)}), "card.md is larger"),
         (zipped({"card.md": b""}), "answers.json is missing"),
         (zipped(TEXTS, {"format": "x"}), "names the format"),
@@ -163,7 +164,7 @@ def test_a_name_that_stands_twice_is_refused(tmp_path):
             archive.writestr("card.md", "a")
             archive.writestr("card.md", "b")
             archive.comment = b"0" * 64
-    assert "twice" in refusal(tmp_path / "x.zip", summed(file.getvalue()))
+    assert "holds a name twice" in refusal(tmp_path / "x.zip", summed(file.getvalue()))
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import importlib
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -241,6 +242,18 @@ def test_missing_arrays_are_named(file, tmp_path, left_out):
     (tmp_path / "x.zip").write_bytes(pack(shared._replace(arrays=arrays)))
     with pytest.raises(UserError, match="logits/bias is absent"), unpacked(str(tmp_path / "x.zip")):
         pass
+
+
+def test_policy_is_shared_alone_where_its_reward_can_not_be_read(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(run.folder, "train_dir/run")
+    shutil.rmtree(f"train_dir/run/checkpoints/{SETTINGS['train_for_env_steps']}/reward")
+    assert export.main(["run"]) == 0
+    assert "without its rewards" in capsys.readouterr().out
+    assert evaluate.main(["run.zip", "--episodes=1", "--num_workers=1"]) == 0
+    assert "online_cls_reward_model is not reported" in capsys.readouterr().out
+    assert import_.main(["run.zip", "--experiment=taken"]) == 0
+    assert "not trained further" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
