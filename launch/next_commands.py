@@ -40,7 +40,7 @@ def command(program: str, defaults: Any, **values: Any) -> str:
         value = values.get(field.name, default)
         each = str(value).split(field.metadata["repeated"]) if field.metadata["repeated"] else [str(value)]
         if field.metadata["positional"] and (field.metadata["repeated"] or "," not in each[0]):  # which would join two
-            positional += each if field.name in values else []
+            positional += each if value else []
         elif value != default:
             flags += [word for text in each for word in (f"--{field.name}", text)]
     if program in ON_DEVICES and os.environ.get("JAX_PLATFORMS") == "cpu":  # by --device, or by the variable itself

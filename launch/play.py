@@ -5,7 +5,7 @@ python -m launch.play --experiment score_retrieval
 
 import sys
 
-from launch.evaluate import make_deterministic
+from launch.evaluate import in_file, make_deterministic
 from launch.next_commands import command, show, values_of
 from launch.program import program
 from oni_jax.evaluation.config import RANDOM, EvaluationConfig
@@ -19,14 +19,15 @@ def _run(config: PlayConfig, stop: StopRequest) -> int:
     from oni_jax.show.shell import Shell, check_terminal
 
     check_terminal("play", COLUMNS, ROWS)
-    if config.experiment or config.policy != HUMAN:
+    if config.file or config.experiment or config.policy != HUMAN:
         make_deterministic()
         from oni_jax.host.caches import keep_compiled_code  # imports JAX
 
         keep_compiled_code()
-    session = play(config, Shell, stop)
+    with in_file(config) as played:
+        session = play(played, Shell, stop)
     print(session.summary())
-    if config.experiment and config.policy not in (HUMAN, RANDOM):
+    if (config.experiment or config.file) and config.policy not in (HUMAN, RANDOM):
         show(command("evaluate", EvaluationConfig(), **values_of(config)))
     return 130 if stop else 0
 

@@ -11,6 +11,7 @@ import numbers
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from oni_jax.host.run_files import METRICS, saved_steps, steps_are_done
 from oni_jax.host.runtime import ChildError, StopRequest
 from oni_jax.runs import run as runs
 from oni_jax.runs.experiment import check_unchanged, experiment_folder
+from oni_jax.runs.shared_file import shipped
 from oni_jax.settings.config import Config, check_values
 from oni_jax.settings.fields import UserError, nearest, settings, with_values
 from oni_jax.settings.worlds import num_processes
@@ -75,16 +77,24 @@ def train(config: Config | None = None, *, stop: StopRequest | None = None, **va
     return Run(folder)
 
 
-def load_run(folder: str, env_steps: int | None = None) -> "Run":
-    """Opens the run in a folder, which may still be training.
+def load_run(folder: str, env_steps: int | None = None, *, trust_code: bool = False) -> "Run":
+    """Opens the run in a folder, which may still be training, or in a file of `launch.export`.
 
     Args:
-        folder: <train_dir>/<experiment>.
+        folder: <train_dir>/<experiment>; a file; or, where there is neither, a policy of the package by its name.
         env_steps: of the checkpoint to act, score and evaluate with; None: of the newest that can be read.
+        trust_code: plugins that a file brings may run.
 
     Raises:
-        UserError: there is no run.
+        UserError: there is no run, or the file can't be used.
     """
+    if os.path.isfile(folder) or (not os.path.exists(folder) and folder in shipped()):
+        from oni_jax.runs.sharing import unpacked
+
+        with contextlib.ExitStack() as stack:
+            run = Run(stack.enter_context(unpacked(folder, trust_code)).folder, env_steps)
+            weakref.finalize(run, stack.pop_all().close)
+        return run
     run = Run(os.path.abspath(folder), env_steps)
     _ = run.config  # reports a wrong name
     return run

@@ -1,6 +1,7 @@
 """The documentation says what the code says. `python -m tests.test_docs` writes its generated tables anew."""
 
 import functools
+import importlib
 import json
 import pathlib
 import re
@@ -14,6 +15,7 @@ import pytest
 from launch import __main__ as listing
 from launch import flags, named_configs, refused_flags
 from launch.check_env import CheckEnv
+from launch.export import ExportConfig
 from launch.import_checkpoint import ImportCheckpoint
 from launch.inspect_reward import InspectionConfig
 from launch.judge import JudgeConfig
@@ -59,6 +61,8 @@ PROGRAMS: dict[str, Any] = {
     "train_potential": TrainPotential(),
     "check_env": CheckEnv(),
     "check_potential": CheckPotential(),
+    "export": ExportConfig(),
+    "import": importlib.import_module("launch.import").ImportConfig(),  # a word of Python's
     "import_checkpoint": ImportCheckpoint(),
     "judge": JudgeConfig(),
     "submit": Submission(),

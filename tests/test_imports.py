@@ -198,7 +198,7 @@ def test_parts_without_jax():
 def test_the_launchers_import_no_jax_before_they_need_it():
     paths = [path for path in sources("launch") if path.stem not in ("__init__", "__main__")]
     stems = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths]
-    code = f"import sys, {', '.join(stems)}; assert 'jax' not in sys.modules"
+    code = f"import importlib, sys; [*map(importlib.import_module, {stems})]; assert 'jax' not in sys.modules"
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr
 
@@ -258,8 +258,11 @@ def calls(path: pathlib.Path, function: str) -> bool:
     ("function", "callers"),
     [
         ("find_environment", {"envs/registry.py", "envs/checking.py", "rewards/registry.py", "runs/plan.py"}),
-        # A run's settings; files of --config; what the other processes of a run have.
-        ("config_from_json", {"runs/run.py", "launch/named_configs.py", "learner/peers/peers.py"}),
+        # A run's settings; files of --config and of launch.export; what the other processes of a run have.
+        (
+            "config_from_json",
+            {"runs/run.py", "runs/sharing.py", "launch/named_configs.py", "learner/peers/peers.py"},
+        ),
     ],
 )
 def test_things_are_looked_up_in_few_files(function, callers):

@@ -61,12 +61,20 @@ class EvaluationConfig:
     )
     record_format: str = setting("gif", "Video format; mp4 needs the package imageio-ffmpeg.", choices=VIDEO_FORMATS)
     recordings_dir: str = setting("", "Folder for recordings; empty: recordings, in the experiment's folder.")
+
+    file: str = setting(
+        "",
+        "File of launch.export, or one of the package's policies by name, that plays in a run's stead.",
+        positional=True,
+    )
+    trust_code: bool = setting(False, "Run the plugins of the file; read them first.")
     plugin_sections: tuple[Any, ...] = plugin_sections("EnvConfig")  # with the run's values
 
 
 def check_evaluate(config: EvaluationConfig) -> None:
     """Raises UserError for invalid values, and for output files that can't be written."""
     check_values(config)
+    check_file(config.file, config.trust_code, config.experiment, EvaluationConfig.experiment)
     check_checkpoint("checkpoint", config.checkpoint, (LATEST, BEST, ALL))
     check_checkpoint("compare_checkpoint", config.compare_checkpoint, (LATEST, BEST))
     if config.policy == RANDOM and config.compare:
@@ -78,6 +86,14 @@ def check_evaluate(config: EvaluationConfig) -> None:
             check_output(flag, path)
     if config.json and os.path.realpath(config.json) == os.path.realpath(config.csv):
         raise UserError(f"--csv {config.csv}: is the file of --json too; name another")
+
+
+def check_file(file: str, trust_code: bool, experiment: str, unnamed: str) -> None:
+    """Raises UserError: both a file and an experiment are named, or code is trusted and there is no file."""
+    if file and experiment != unnamed:
+        raise UserError(f"--experiment {experiment}: and {file} is to play; name one of them")
+    if trust_code and not file:
+        raise UserError("--trust_code: is for a file of launch.export; name one, or leave it out")
 
 
 def check_checkpoint(flag: str, value: str, words: tuple[str, ...]) -> None:

@@ -56,6 +56,26 @@ def _header(file: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Header:
     return header
 
 
+def to_npy(array: np.ndarray) -> bytes:
+    """Returns the .npy file of an array. Raises ValueError: it holds Python's objects."""
+    file = io.BytesIO()
+    np.lib.format.write_array(file, array.copy("C"), allow_pickle=False)
+    return file.getvalue()
+
+
+def from_npy(name: str, content: bytes) -> np.ndarray:
+    """Inverts `to_npy`, of an untrusted file; `name` is for errors. Raises ValueError: it is no such file."""
+    stream = io.BytesIO(content)
+    version = np.lib.format.read_magic(stream)
+    if version not in _READ_HEADER:
+        raise ValueError(f"{name} is of an unknown version")
+    shape, is_fortran, dtype = _READ_HEADER[version](stream)
+    num_bytes = len(content) - stream.tell()
+    if dtype.hasobject or is_fortran or min(shape, default=0) < 0 or Header(shape, dtype).num_bytes != num_bytes:
+        raise ValueError(f"{name} is not as large as it says")
+    return np.ndarray(shape, dtype, content, stream.tell())
+
+
 def to_npz(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     """Packs arrays of any type and shape, also of records, of texts and empty, into one [n] uint8."""
     file = io.BytesIO()

@@ -14,8 +14,12 @@ SUM, SUMS = "checksum", "checksums"  # in the JSON beside the arrays: its sum, a
 
 def named_leaves(tree: Any) -> dict[str, Any]:
     """Returns {path: leaf}."""
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
+    return {leaf_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+
+
+def leaf_name(path: Any) -> str:
+    """Returns the path of a leaf, of `jax.tree_util`, as text."""
+    return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
 def sealed(about: Mapping[str, Any], arrays: Any) -> dict[str, Any]:

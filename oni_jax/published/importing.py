@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import shutil
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 
 from oni_jax.envs.registry import env_spec
 from oni_jax.host.held_folders import held_folder
-from oni_jax.host.run_files import CHECKPOINTS, saved_steps
+from oni_jax.host.run_files import CHECKPOINTS, LOCK, saved_steps
 from oni_jax.learner.loop import initial_key
 from oni_jax.learner.update import make_optimizer
 from oni_jax.networks.glyphs import make_ranking_network
@@ -33,9 +34,13 @@ from oni_jax.runs.checkpointing import Checkpoints, Saved, check_shapes
 from oni_jax.runs.experiment import experiment_folder, open_experiment, write_settings
 from oni_jax.runs.kept import keep_files
 from oni_jax.runs.plan import Plan, with_chosen_encoder
+from oni_jax.runs.run import Run
+from oni_jax.runs.shared_file import Shared
+from oni_jax.runs.sharing import to_act, write_run
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError, given, with_values
 from oni_jax.settings.learning import NetworkConfig
+from oni_jax.settings.run import RunConfig
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.training.loop import Progress
 from oni_jax.training.parts import fresh_state
@@ -134,6 +139,51 @@ def import_preferences(folder: str, transformer: StateDict, env: EnvConfig, hori
         if holds_trained(folder):
             raise UserError(f"{folder} holds a trained network already; choose another --experiment")
         save_preference_model(folder, 0, PreferenceModel(settings, params), {"imported_from": source})
+
+
+def import_shared(path: str, config: RunConfig, trust_code: bool = False) -> Config:
+    """Makes a run of a file of `launch.export`, which goes on where that one was, with fresh moments of the optimizer.
+
+    Returns:
+        The run's settings.
+
+    Raises:
+        UserError: the file can't be used, or there is a run already.
+    """
+    folder = os.path.abspath(os.path.join(config.train_dir, config.experiment))
+    _check_empty(folder)
+    with held_folder(folder, "experiment", above="train_dir"):
+        _check_empty(folder)  # another program may have filled it just now
+        try:
+            return write_run(path, folder, trust_code, _resumable).config
+        except UserError:
+            for name in _content(folder):
+                there = os.path.join(folder, name)
+                shutil.rmtree(there) if os.path.isdir(there) else os.remove(there)
+            raise
+
+
+def _resumable(shared: Shared, run: Run) -> Saved:
+    """Returns the checkpoint of a run that is trained further, where that is possible here."""
+    acting = to_act(shared, run)
+    try:
+        state = _fresh_run(run.plan.config, None, None).state  # fails where the rewards can't be made
+        if "reward_state" not in acting.state:
+            raise UserError("the file was written without its rewards")
+    except UserError as error:
+        print(f"{run.folder}: can be played, but not trained further: {error}", flush=True)
+        return acting
+    progress = dataclasses.asdict(Progress(env_steps=shared.env_steps))
+    return Saved(state._replace(**acting.state), acting.reward, progress)
+
+
+def _content(folder: str) -> list[str]:
+    return [name for name in os.listdir(folder) if name != LOCK] if os.path.isdir(folder) else []
+
+
+def _check_empty(folder: str) -> None:
+    if _content(folder):
+        raise UserError(f"{folder} is there already; choose another --experiment")
 
 
 def _check_new(folder: str) -> None:

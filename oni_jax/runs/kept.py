@@ -9,20 +9,22 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from oni_jax.host.files import write_atomically
 from oni_jax.host.plugins import OURS, module_files, plugin_names, root_of
 from oni_jax.runs.plan import Plan
 from oni_jax.settings.annotation import JUDGE, RECORDED
 from oni_jax.settings.config import Config
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import UserError, settings, with_values
 
 FOLDER, INDEX = "trained_with", "files.json"
 PLUGINS, PROMPTS = "plugins", "prompts"
-# Settings that name a file or a folder, and values of them that name none.
+# Settings that name a file or a folder, values of them that name none, and settings of a machine or a person.
 PATHS = ("reward_dir", "word_vectors", "answers", "label_store", "llm_chat_template", "init_from", "guide")
 WORDS = ("", RECORDED, JUDGE, "llama3", "none")
+OF_A_PLACE = ("train_dir", "label_store", "wandb", "wandb_entity", "wandb_proj")
+OF_A_PLACE += ("coordinator_address", "num_processes", "process_id")
 
 Section = TypeVar("Section")
 
@@ -90,6 +92,42 @@ def as_trained(folder: str, config: Config) -> Config:
     pairs = ((_replaced(reward, by), _replaced(annotation, by)) for reward, annotation in config.others)
     parts = {name: _replaced(getattr(config, name), by) for name in ("reward", "annotation", "pretrained")}
     return dataclasses.replace(config, others=tuple(pairs), **parts)
+
+
+def portable(config: Config) -> Config:
+    """Returns settings for another machine: no accounts, secrets and folders; a file's name, and a server of there."""
+    others = tuple((_portable(reward), _portable(annotation)) for reward, annotation in config.others)
+    return dataclasses.replace(_portable(config), others=others)
+
+
+def _portable(section: Section) -> Section:
+    values: dict[str, Any] = {}
+    for field, value in settings(section):
+        if field.name in OF_A_PLACE or field.metadata["secret"]:
+            values[field.name] = field.default
+        elif field.name in (*PATHS, "prompt_file") and value not in WORDS:
+            values[field.name] = os.path.basename(value.rstrip("/"))
+        elif field.name == "llm_server_addr" and value:
+            values[field.name] = "localhost"
+    return with_values(section, values)
+
+
+def portable_files(folder: str) -> dict[str, bytes]:
+    """Returns the copies that a run keeps, by their path in its folder, with an index that names no path of here.
+
+    Raises:
+        UserError: one is missing, or not what it was.
+    """
+    kept = _read_index(folder)
+    found = {os.path.join(FOLDER, PLUGINS, path): x for files in kept.plugins.values() for path, x in files.items()}
+    found |= {
+        os.path.relpath(_prompt_copy(folder, path, x), os.path.abspath(folder)): x for path, x in kept.prompts.items()
+    }
+    if not _holds(folder, found):
+        raise UserError(f"{os.path.join(folder, FOLDER)}: a file is missing or was changed; train the run again")
+    prompts = {os.path.basename(path): digest for path, digest in kept.prompts.items()}
+    index = json.dumps(Kept("", kept.plugins, prompts)._asdict(), indent=2, sort_keys=True)
+    return {**{path: _read(os.path.join(folder, path)) for path in found}, os.path.join(FOLDER, INDEX): index.encode()}
 
 
 def _replaced(section: Section, by: Mapping[str, Callable[[str], str]]) -> Section:

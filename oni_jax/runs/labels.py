@@ -6,7 +6,7 @@ from oni_jax.annotation.judge_answers import describe_judge
 from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.annotation.stored import stored_answers
-from oni_jax.answers.answerer import models_of
+from oni_jax.answers.answerer import models_of, recorded_answers
 from oni_jax.runs.plan import Plan
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
@@ -19,10 +19,17 @@ def store_path(config: Config, folder: str) -> str:
 
 
 def read_annotations(plan: Plan, folder: str) -> list[Annotation]:
-    """Reads the annotations by a run's models and prompts from its label store. Raises UserError: it can't be read."""
-    path = store_path(plan.config, folder)
-    if not plan.questions or not (plan.config.annotation.label_store or os.path.exists(path)):
+    """Reads the annotations by a run's models and prompts from its label store; without one, the recorded answers.
+
+    Raises:
+        UserError: it can't be read.
+    """
+    path, is_named = store_path(plan.config, folder), plan.config.annotation.label_store
+    if not plan.questions:
         return []
+    if not is_named and not os.path.exists(path):
+        of_each = [recorded_answers(settings, plan.language, kind) for settings, kind in plan.questions]
+        return [Annotation(item, x, number) for number, rows in enumerate(of_each) for item, x in rows.items()]
     if not os.path.exists(path):
         raise UserError(f"label store {path}: no such file; start in the folder in which the run was started")
     store, found = LabelStore(path), list[Annotation]()

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from oni_jax.evaluation.config import BEST, GREEDY, LATEST, RANDOM, SAMPLE, check_checkpoint
+from oni_jax.evaluation.config import BEST, GREEDY, LATEST, RANDOM, SAMPLE, check_checkpoint, check_file
 from oni_jax.settings.config import check_values
 from oni_jax.settings.fields import UserError, setting
 
@@ -32,11 +32,16 @@ class PlayConfig:
         0, "Index of the episode, as in launch.evaluate with the same seed.", within="[0, 2147483648)"
     )
     steps_per_sec: float = setting(4.0, "Initial speed, unless a person plays.", within="[0.5, 128]")
+    file: str = setting(
+        "", "File of launch.export, or one of the package's policies by name, in a run's stead.", positional=True
+    )
+    trust_code: bool = setting(False, "Run the plugins of the file; read them first.")
 
 
 def check_play(config: PlayConfig) -> None:
     """Raises UserError for invalid values."""
     check_values(config)
-    if config.policy in (SAMPLE, GREEDY) and not config.experiment:
+    check_file(config.file, config.trust_code, config.experiment, PlayConfig.experiment)
+    if config.policy in (SAMPLE, GREEDY) and not (config.experiment or config.file):
         raise UserError(f"--policy {config.policy}: name the run whose policy it is with --experiment")
     check_checkpoint("checkpoint", config.checkpoint, (LATEST, BEST))

@@ -47,6 +47,13 @@ def test_a_policy_plays_with_the_labels_of_its_run(tmp_path):
         assert own.leaves()[0] == 0 and own.is_restored()
 
 
+def test_a_policy_of_the_package_plays():
+    with person("play", "babyai", "--policy", "sample", **WIDE) as own:
+        own.reads("by babyai at 18,587,648 steps")
+        own.type("q")
+        assert own.leaves()[0] == 0 and own.is_restored()
+
+
 def test_the_usual_terminal_shows_the_panel_on_a_key():
     with person("play", "--max_episode_steps", "2", rows=24) as own:
         own.reads("Tab: panel")
