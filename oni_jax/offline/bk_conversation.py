@@ -24,8 +24,9 @@ from oni_jax.annotation.prompts import Prompt, Turn, load_prompt
 from oni_jax.annotation.service import Question
 from oni_jax.answers.answerer import answered_by, open_questions
 from oni_jax.envs.registry import env_spec
-from oni_jax.host.files import other_settings, write_atomically
+from oni_jax.host.files import read_regular, write_atomically
 from oni_jax.host.held_folders import held_folder
+from oni_jax.host.json_files import MAX_JSON_BYTES, other_settings, parsed, sealed
 from oni_jax.host.runtime import StopRequest
 from oni_jax.offline.bk_config import WriteGoals, WritePotential
 from oni_jax.offline.play import random_episodes
@@ -139,8 +140,10 @@ def _open_folder(folder: str, settings: Mapping[str, Any], result: str) -> list[
             raise UserError(f"--reward_dir {folder}: can't be written; choose another folder")
         texts = []
         if os.path.exists(path):
-            with open(path, encoding="utf-8") as file:
-                texts = [json.loads(line) for line in file]
+            content = read_regular(path, MAX_JSON_BYTES, follows_links=True)
+            texts = [parsed(line) for line in content.splitlines()]
+            if not all(isinstance(text, str) for text in texts):
+                raise ValueError(f"{ANSWERS} holds something else than texts")
     except (OSError, ValueError) as error:
         raise UserError(f"--reward_dir {folder}: can't be read or written ({error})") from None
     if texts:
@@ -148,7 +151,7 @@ def _open_folder(folder: str, settings: Mapping[str, Any], result: str) -> list[
         print(f"{len(texts)} answers are there already", flush=True)
     elif os.path.exists(os.path.join(folder, result)):
         raise UserError(f"--reward_dir {folder}: holds {result} without its conversation; choose another")
-    return [str(text) for text in texts]
+    return texts
 
 
 def _keep_settings(folder: str, settings: Mapping[str, Any], has_answers: bool) -> None:
@@ -156,7 +159,7 @@ def _keep_settings(folder: str, settings: Mapping[str, Any], has_answers: bool) 
     path = os.path.join(folder, SETTINGS)
     try:
         if not has_answers:
-            write_atomically(path, json.dumps(settings, indent=1).encode())
+            write_atomically(path, json.dumps(sealed(settings), indent=1).encode())
         elif changed := other_settings(path, settings, may_lack=True):  # an older version's
             raise UserError(
                 f"--reward_dir {folder}: its conversation had another {', '.join(changed)}; choose another folder"

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from oni_jax.host.json_files import is_sealed, parsed, sealed, unsealed
 from oni_jax.settings.annotation import AnnotationConfig, check_annotation
 from oni_jax.settings.fields import UserError, is_within, own_settings, sections, settings, with_values
 from oni_jax.settings.learning import (
@@ -42,8 +43,11 @@ class Config:
         return [dataclasses.replace(self, reward=own, annotation=asked, others=()) for own, asked in each]
 
 
-def config_to_json(config: Config) -> str:
-    """Returns a JSON object of the sections, with those of further rewards under `others`. Secrets are left out."""
+def config_to_json(config: Config, with_sum: bool = False) -> str:
+    """Returns a JSON object of the sections, with those of further rewards under `others`. Secrets are left out.
+
+    with_sum: and with a checksum.
+    """
 
     def tree(parts: Mapping[str, Any]) -> dict[str, Any]:
         return {
@@ -52,7 +56,8 @@ def config_to_json(config: Config) -> str:
         }
 
     others = [tree({"reward": reward, "annotation": annotation}) for reward, annotation in config.others]
-    return json.dumps({**tree(sections(config)), **({"others": others} if others else {})}, indent=2) + "\n"
+    found = {**tree(sections(config)), **({"others": others} if others else {})}
+    return json.dumps(sealed(found) if with_sum else found, indent=2) + "\n"
 
 
 def config_from_json(text: str | bytes) -> Config:
@@ -62,7 +67,7 @@ def config_from_json(text: str | bytes) -> Config:
         UserError: the text is no such object.
     """
     try:
-        parts = json.loads(text)
+        parts = unsealed(parsed(text))
         _name_the_judge(parts)
         others = tuple(
             (with_values(RewardConfig(), own["reward"]), with_values(AnnotationConfig(), own["annotation"]))
@@ -77,6 +82,11 @@ def config_from_json(text: str | bytes) -> Config:
         return config
     except (ValueError, AttributeError, TypeError, LookupError, RecursionError) as error:
         raise UserError(f"not the settings of a run (JSON object of sections): {error}") from None
+
+
+def is_as_written(text: str | bytes) -> bool:
+    """Returns whether the text of settings is what was written, by its checksum, if it has one."""
+    return is_sealed(parsed(text))
 
 
 def _name_the_judge(parts: dict[str, Any]) -> None:
