@@ -6,12 +6,12 @@ import shlex
 from collections.abc import Sequence
 
 from oni_jax.host.files import read_regular
-from oni_jax.host.json_files import parsed, unsealed
 from oni_jax.host.run_files import SETTINGS, saved_steps
 from oni_jax.runs.experiment import experiment_folder
 from oni_jax.runs.run import MAX_BYTES, Run
 from oni_jax.settings.config import Config, check_values, config_from_json
 from oni_jax.settings.fields import UserError, nearest, settings, with_values
+from oni_jax.settings.json_text import parsed, unsealed
 from oni_jax.settings.run import RunConfig
 
 FOLDER = pathlib.Path(__file__).with_name("configs")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from oni_jax.host.files import open_regular, read_regular
-from oni_jax.host.json_files import parsed_object
+from oni_jax.settings.json_text import parsed_object
 from oni_jax.settings.run import RunConfig
 
 SETTINGS, SUMMARY, METRICS, CHECKPOINTS = "config.json", "summary.json", "metrics.jsonl", "checkpoints"

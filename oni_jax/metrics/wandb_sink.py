@@ -11,11 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 from oni_jax.host.files import write_atomically
-from oni_jax.host.json_files import read_json, unsealed
+from oni_jax.host.json_files import read_json
 from oni_jax.host.run_files import SETTINGS
 from oni_jax.metrics.rows import Row, histograms, numbers
 from oni_jax.metrics.tensorboard_sink import NewAnswers
 from oni_jax.settings.fields import printable
+from oni_jax.settings.json_text import unsealed
 from oni_jax.settings.run import RunConfig
 
 NUM_ANSWERS = 8  # in a table

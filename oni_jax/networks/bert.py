@@ -14,8 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from oni_jax.host.files import open_regular
-from oni_jax.host.json_files import parsed, read_json
+from oni_jax.host.json_files import read_json
 from oni_jax.settings.fields import UserError
+from oni_jax.settings.json_text import parsed
 from oni_jax.types import Array
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"

@@ -19,7 +19,7 @@ from oni_jax.answers.answerer import answered_by, open_questions
 from oni_jax.envs.registry import env_spec
 from oni_jax.host.files import write_atomically
 from oni_jax.host.held_folders import HeldFolder, held_folder
-from oni_jax.host.json_files import other_settings, sealed
+from oni_jax.host.json_files import other_settings
 from oni_jax.host.runtime import StopRequest
 from oni_jax.offline.bk_config import AnnotateSegments, CompareConfig
 from oni_jax.offline.pair_annotation import AnnotationLog, label_pairs
@@ -30,6 +30,7 @@ from oni_jax.rewards.bk.segment_captions import action_name, segment_caption
 from oni_jax.runs.plan import Plan
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
+from oni_jax.settings.json_text import sealed
 from oni_jax.types import Item
 
 NUM_EPISODES = 64

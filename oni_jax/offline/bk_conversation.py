@@ -26,7 +26,7 @@ from oni_jax.answers.answerer import answered_by, open_questions
 from oni_jax.envs.registry import env_spec
 from oni_jax.host.files import read_regular, write_atomically
 from oni_jax.host.held_folders import held_folder
-from oni_jax.host.json_files import MAX_JSON_BYTES, other_settings, parsed, sealed
+from oni_jax.host.json_files import MAX_JSON_BYTES, other_settings
 from oni_jax.host.runtime import StopRequest
 from oni_jax.offline.bk_config import WriteGoals, WritePotential
 from oni_jax.offline.play import random_episodes
@@ -35,6 +35,7 @@ from oni_jax.runs.plan import Plan
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
+from oni_jax.settings.json_text import parsed
 from oni_jax.types import Item
 
 NUM_EPISODES = 32  # of random actions, where none were recorded
@@ -159,7 +160,7 @@ def _keep_settings(folder: str, settings: Mapping[str, Any], has_answers: bool) 
     path = os.path.join(folder, SETTINGS)
     try:
         if not has_answers:
-            write_atomically(path, json.dumps(sealed(settings), indent=1).encode())
+            write_atomically(path, json.dumps(settings, indent=1).encode())
         elif changed := other_settings(path, settings, may_lack=True):  # an older version's
             raise UserError(
                 f"--reward_dir {folder}: its conversation had another {', '.join(changed)}; choose another folder"

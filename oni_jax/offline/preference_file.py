@@ -17,9 +17,10 @@ from typing import cast
 import numpy as np
 
 from oni_jax.host.files import ScratchFolder, reserve, write_atomically
-from oni_jax.host.json_files import other_settings, sealed
+from oni_jax.host.json_files import other_settings
 from oni_jax.offline.dataset import as_labels, open_array
 from oni_jax.settings.fields import UserError
+from oni_jax.settings.json_text import sealed
 from oni_jax.types import FIRST, SECOND, TIE, UNKNOWN
 
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from oni_jax.host import json_files
+from oni_jax.settings import json_text
 
 SUMS = "checksums"  # in the JSON beside the arrays: theirs, by name
 
@@ -22,7 +22,7 @@ def named_leaves(tree: Any) -> dict[str, Any]:
 def sealed(about: Mapping[str, Any], arrays: Any) -> dict[str, Any]:
     """Returns JSON with the checksums of a tree of arrays, and one of itself."""
     sums = {path: _sum(leaf) for path, leaf in named_leaves(arrays).items()}
-    return json_files.sealed({**about, SUMS: sums})
+    return json_text.sealed({**about, SUMS: sums})
 
 
 def opened(about: Mapping[str, Any]) -> tuple[dict[str, Any], Mapping[str, int]]:
@@ -31,9 +31,9 @@ def opened(about: Mapping[str, Any]) -> tuple[dict[str, Any], Mapping[str, int]]
     Raises:
         ValueError: it is damaged.
     """
-    if not isinstance(about, Mapping) or not json_files.is_sealed(about, is_due=SUMS in about):
+    if not isinstance(about, Mapping) or not json_text.is_sealed(about, is_due=SUMS in about):
         raise ValueError("its JSON is damaged")
-    text = json_files.unsealed(about)
+    text = json_text.unsealed(about)
     return text, text.pop(SUMS, {})
 
 

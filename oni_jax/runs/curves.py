@@ -10,7 +10,6 @@ import numpy as np
 
 from oni_jax.envs.nethack.tasks import GOAL_REWARD, TASKS
 from oni_jax.host.files import open_regular
-from oni_jax.host.json_files import parsed_object
 from oni_jax.host.run_files import METRICS
 from oni_jax.ops import episode_sums
 from oni_jax.ops.statistics import interquartile_mean, stratified_bootstrap
@@ -19,6 +18,7 @@ from oni_jax.runs.run import Run
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
+from oni_jax.settings.json_text import parsed_object
 from oni_jax.settings.run import RunConfig
 from oni_jax.settings.worlds import ActorConfig, DevicesConfig
 
@@ -121,7 +121,7 @@ def _numbers(line: bytes, names: Sequence[str], path: str, number: int) -> np.nd
         row = parsed_object(line)
         # The names of older files.
         row |= {name.replace("_share", "_fraction"): x for name, x in row.items() if name.endswith("_share")}
-        numbers = [float(x) if type(x := row.get(name)) in (int, float) else np.nan for name in names]
+        numbers = [float(x) if type(x := row.get(name, "")) in (int, float) else np.nan for name in names]
     except (ValueError, OverflowError):
         numbers = [np.nan] * 2
     if not np.isfinite(numbers[:2]).all():

@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
 from oni_jax.host.files import read_regular, write_atomically
-from oni_jax.host.json_files import parsed_object, sealed
 from oni_jax.host.plugins import OURS, module_files, plugin_names, root_of
 from oni_jax.runs.plan import Plan
 from oni_jax.settings.annotation import JUDGE, RECORDED
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
+from oni_jax.settings.json_text import parsed_object, sealed
 
 FOLDER, INDEX = "trained_with", "files.json"
 PLUGINS, PROMPTS = "plugins", "prompts"

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from oni_jax.host.json_files import is_sealed, parsed, sealed, unsealed
 from oni_jax.settings.annotation import AnnotationConfig, check_annotation
 from oni_jax.settings.fields import UserError, is_within, own_settings, sections, settings, with_values
+from oni_jax.settings.json_text import is_sealed, parsed, sealed, unsealed
 from oni_jax.settings.learning import (
     LearnerConfig,
     NetworkConfig,

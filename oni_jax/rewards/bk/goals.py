@@ -9,9 +9,10 @@ import numpy as np
 
 from oni_jax.envs.history import CAPTION
 from oni_jax.host.files import write_atomically
-from oni_jax.host.json_files import is_sealed, read_json, sealed
+from oni_jax.host.json_files import read_json
 from oni_jax.rewards.bk.segment_captions import action_name, segment_caption
 from oni_jax.settings.fields import UserError
+from oni_jax.settings.json_text import is_sealed, sealed
 
 GOALS = "goals.json"
 PUBLISHED = ("trajectory_text.json", "goal_library.json", "goal_index.json")  # captions, index lists, goals
