@@ -56,7 +56,10 @@ class WatchedStore:
     def _again_if_damaged(self, act: Callable[[], Result]) -> Result:
         self.look()
         try:
-            return act()
+            found = act()
+            if self._stat()[:2] == self._seen[:2]:
+                self._log = self._stat("-wal")[:2]
+            return found
         except UserError:
             self._look_at = self._read_at = 0.0
             self._seen = (*self._seen[:2], 0, 0)
