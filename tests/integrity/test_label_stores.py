@@ -44,10 +44,7 @@ DAMAGES = {
 }
 
 
-@trial(
-    "rows of the label store are damaged",
-    "each has a checksum: a damaged one is left out, a line counts them, and a run asks again and replaces them",
-)
+@trial("damaged rows")
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_row_is_left_out_counted_and_replaced(path, damage):
     change(path, DAMAGES[damage])
@@ -115,11 +112,7 @@ LOSSES: dict[str, tuple[Callable[[pathlib.Path], object], str]] = {
 }
 
 
-@trial(
-    "the label store is removed, cut, overwritten or replaced while a run uses it",
-    "a line within seconds. What lies there is moved aside, and all answers that the run has read or got are written "
-    "again",
-)
+@trial("label store lost")
 @pytest.mark.parametrize("loss", LOSSES)
 def test_store_that_is_lost_in_use_is_noticed_and_written_again(path, loss):
     lose, words = LOSSES[loss]
