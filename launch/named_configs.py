@@ -1,16 +1,17 @@
 """Settings that flags override: files in launch/configs for `--config`, and those of a run for `--resume`."""
 
-import json
 import os
 import pathlib
 import shlex
 from collections.abc import Mapping
 
+from oni_jax.host.files import read_regular
 from oni_jax.host.run_files import SETTINGS, saved_steps
 from oni_jax.runs.experiment import experiment_folder
-from oni_jax.runs.run import Run
+from oni_jax.runs.run import MAX_BYTES, Run
 from oni_jax.settings.config import Config, check_values, config_from_json
 from oni_jax.settings.fields import UserError, nearest, settings, with_values
+from oni_jax.settings.json_text import parsed, unsealed
 from oni_jax.settings.run import RunConfig
 
 FOLDER = pathlib.Path(__file__).with_name("configs")
@@ -32,7 +33,7 @@ def load(name: str) -> Config:
         raise UserError(f"--config {name}: unknown; name a .json file, or one of {', '.join(names())}{near}")
     path = pathlib.Path(name) if name.endswith(".json") else FOLDER / f"{name}.json"
     try:
-        text = path.read_bytes()
+        text = read_regular(path, MAX_BYTES, follows_links=True)
         config = config_from_json(text)
         check_values(config)
     except OSError as error:
@@ -40,7 +41,7 @@ def load(name: str) -> Config:
     except UserError as error:
         raise UserError(f"--config {name}: {error}") from None
     known = {field.name for field, _ in settings(config)}
-    sections = json.loads(text)
+    sections = unsealed(parsed(text))
     others = [section for own in sections.pop("others", ()) for section in own.values()]
     unknown = {key for section in (*sections.values(), *others) for key in section} - known
     if unknown:

@@ -37,6 +37,7 @@ from oni_jax.show.config import PlayConfig
 from oni_jax.show.report.config import ReportConfig
 from tests.support.documented import markdown_table
 from tests.support.processes import ROOT
+from tests.support.trials import faults_table
 
 README = ROOT / "README.md"
 PAGES = sorted([README, *(ROOT / "docs").glob("*.md"), *ROOT.glob("benchmarks/*.md"), *ROOT.glob("launch/**/*.md")])
@@ -98,7 +99,7 @@ def metrics_table() -> str:
     return "\n".join(["", *markdown_table(), ""])
 
 
-TABLES = {"flags": flags_table, "metrics": metrics_table}
+TABLES = {"flags": flags_table, "metrics": metrics_table, "faults": faults_table}
 
 
 def with_table(name: str) -> tuple[pathlib.Path, str]:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from launch.sweeps.grid import GridRun
 from launch.sweeps.state import LOG, fraction_saved, is_finished, last_line
+from oni_jax.host.files import open_to_append
 from oni_jax.host.run_files import fraction_done, last_row, saved_secs, summary
 from oni_jax.host.runtime import LEAVE_SECS, Every, StopRequest
 
@@ -80,7 +81,7 @@ def _start(run: GridRun, variables: Mapping[str, str]) -> Child:
     row_before = last_row(run.folder)
     if not os.path.isdir(run.folder):
         os.mkdir(run.folder)  # not the sweep's folder too, which may have been removed
-    with open(_log(run), "ab") as log:
+    with open_to_append(_log(run)) as log:
         process = subprocess.Popen(
             [sys.executable, *CHILD, *words],
             stdin=subprocess.DEVNULL,
@@ -140,13 +141,19 @@ class _Progress:
         run, code, found = child.run, child.process.returncode, summary(child.run.folder)
         if finished := code == 0 and is_finished(run):
             self._num_done += 1
-            text = f"{run.name} is done: {found['env_steps']:,} steps, {found['env_steps_per_sec']:,.0f} steps/s"
+            steps, rate = found.get("env_steps", 0), found.get("env_steps_per_sec", 0.0)
+            text = f"{run.name} is done: {steps:,} steps, {rate:,.0f} steps/s"
             value = found.get("mean_return")
             text += "" if value is None else f", return {value:.4g}"
         elif asked:
             text = f"{run.name} stopped at {found.get('env_steps', 0):,} steps"
         else:
-            line = last_line(_log(run))[:_LINE_CHARACTERS] if os.path.exists(_log(run)) else "its output was removed"
+            try:
+                line = last_line(_log(run))[:_LINE_CHARACTERS]
+            except FileNotFoundError:
+                line = "its output was removed"
+            except OSError as error:
+                line = f"its output can't be read ({error.strerror})"
             text = f"{run.name} FAILED with exit code {code}: {line}; output: {_log(run)}"
         self.say(running, text)
         return not (finished or asked)

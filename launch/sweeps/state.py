@@ -3,6 +3,7 @@
 import os
 
 from launch.sweeps.grid import GridRun
+from oni_jax.host.files import open_regular
 from oni_jax.host.run_files import ended_at, fraction_done
 
 LOG = "output.log"
@@ -11,7 +12,7 @@ _LINE_BYTES = 1 << 16  # upper bound of a line
 
 def last_line(path: str) -> str:
     """Returns the last line of a log that is not empty."""
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - _LINE_BYTES))
         lines = file.read().decode(errors="replace").split("\n")
     return next((line.strip() for line in reversed(lines) if line.strip()), "no output")

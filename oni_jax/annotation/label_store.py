@@ -8,7 +8,9 @@ writer. Only processes of one host may use the file at a time: they share the lo
 without shared memory a rollback journal replaces the log. On one without locks, too, a file beside the store lets
 one process at a time read or write.
 
-The file is untrusted: it is checked before SQLite opens it, and then its schema, its pages and each row.
+The file is untrusted: it is checked before SQLite opens it, and then its schema, its pages and each row. A row counts
+only with its checksum, which lies in a table of checksums; it is written together with the row. `WatchedStore` looks at
+the file while a run uses it.
 """
 
 import contextlib
@@ -19,9 +21,19 @@ import sqlite3
 import threading
 import time
 import urllib.parse
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
+from oni_jax.annotation.store_schema import (
+    EARLIER_SCHEMA,
+    IS_WHOLE,
+    SCHEMA,
+    WITHOUT_SUMS,
+    add_sums,
+    row_sum,
+    schema_of,
+    upgrade,
+)
 from oni_jax.host.lock_files import lock_file, probe_disk
 from oni_jax.settings.fields import UserError
 from oni_jax.types import Annotation, Item
@@ -31,25 +43,11 @@ _LOCK_WAIT_SECS = 10.0
 _SLOW_SECS = 2.0  # after which a line says what is waited for
 _UPGRADE_WAIT_SECS = 300.0  # for another process that upgrades the file: a few seconds for a million rows
 _APPLICATION_ID = 0x4F4E494C
-_PROMPTS = (
-    "CREATE TABLE prompts (id INTEGER PRIMARY KEY, model TEXT NOT NULL, digest TEXT NOT NULL, UNIQUE (model, digest))"
-)
-_SCHEMA = (
-    _PROMPTS,
-    "CREATE TABLE answers (prompt INTEGER NOT NULL REFERENCES prompts (id), item BLOB NOT NULL, "
-    "answer BLOB NOT NULL CHECK (typeof(answer) = 'blob'), text TEXT NOT NULL, time REAL NOT NULL, "
-    "PRIMARY KEY (prompt, item)) WITHOUT ROWID",
-)
-_EARLIER_SCHEMA = (  # with labels instead of answers
-    _PROMPTS,
-    "CREATE TABLE labels (prompt INTEGER NOT NULL REFERENCES prompts (id), item BLOB NOT NULL, "
-    "label INTEGER NOT NULL CHECK (label IN (0, 1, 2)), probability REAL NOT NULL CHECK (probability BETWEEN 0 AND 1), "
-    "answer TEXT NOT NULL, time REAL NOT NULL, PRIMARY KEY (prompt, item)) WITHOUT ROWID",
-)
+_OF_PROMPT = "model = :model AND digest = :digest"
 _LOCKS_HINT = "; its disk may lack locks or shared memory: name one on a local disk with --label_store"
 _MAX_ITEMS_PER_QUERY = 500
 _MAX_ROW_BYTES = 1 << 20  # captions and answers are far shorter; SQLite's own limit is a gigabyte
-_SIDE_SUFFIXES = ("-wal", "-shm", "-journal")  # files that SQLite keeps beside a database
+SIDE_SUFFIXES = ("-wal", "-shm", "-journal")  # files that SQLite keeps beside a database
 _DAMAGE_ERRORS = (sqlite3.DatabaseError, UnicodeDecodeError)  # the latter: SQLite's error text may quote the file
 _JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 
@@ -67,6 +65,7 @@ class LabelStore:
     def __init__(self, path: str):
         self.path = os.path.abspath(path)
         self._database: sqlite3.Connection | None = None
+        self._damaged: dict[tuple[str, str], int] = {}  # rows that were read and not believed, by model and digest
         try:
             os.makedirs(os.path.dirname(self.path), exist_ok=True)
             self._disk = probe_disk(self.path)
@@ -93,25 +92,24 @@ class LabelStore:
                 print(f"label store {self.path}: another process is writing it for long; {kept}", flush=True)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path, "_disk": self._disk, "_database": None}
+        return {"path": self.path, "_disk": self._disk, "_database": None, "_damaged": {}}
 
     def get_many(self, model: str, digest: str, items: Sequence[Item]) -> list[Annotation]:
-        """Returns the stored answers of these items."""
-        found = []
+        """Returns the stored answers of these items, without damaged ones."""
+        rows: list[tuple[bytes, bytes, int]] = []
         with self._connection() as database:
             for start in range(0, len(items), _MAX_ITEMS_PER_QUERY):
                 keys = [_encode(item) for item in items[start : start + _MAX_ITEMS_PER_QUERY]]
-                rows = database.execute(
-                    "SELECT item, answer FROM answers "
-                    "WHERE prompt = (SELECT id FROM prompts WHERE model = ? AND digest = ?) "
-                    f"AND item IN ({','.join('?' * len(keys))})",
-                    (model, digest, *keys),
+                rows += database.execute(
+                    f"SELECT item, answer, {IS_WHOLE} FROM answers "
+                    "WHERE prompt = (SELECT id FROM prompts WHERE model = :model AND digest = :digest) "
+                    f"AND item IN ({','.join(f':{i}' for i in range(len(keys)))})",
+                    {"model": model, "digest": digest, **{str(i): key for i, key in enumerate(keys)}},
                 )
-                found += map(_annotation, rows)
-        return found
+            return [_annotation(row) for row in rows if row[2]]
 
     def put_many(self, model: str, digest: str, answered: Sequence[tuple[Annotation, str]]) -> None:
-        """Commits annotations with the answers' text. An answer that is stored already is kept."""
+        """Commits annotations with the answers' text. One that is stored already is kept, unless it is damaged."""
         now = time.time()
         rows = [(_encode(annotation.item), annotation.answer, _shortened(text), now) for annotation, text in answered]
         with self._connection() as database, database:
@@ -120,15 +118,33 @@ class LabelStore:
             query = "SELECT id FROM prompts WHERE model = ? AND digest = ?"
             (prompt,) = database.execute(query, (model, digest)).fetchone()
             # Conflicts only: a plain OR IGNORE would also skip a row that violates a constraint.
+            names = {"model": model, "digest": digest}
             database.executemany(
-                f"INSERT INTO answers VALUES ({prompt}, ?, ?, ?, ?) ON CONFLICT (prompt, item) DO NOTHING", rows
+                f"INSERT INTO answers VALUES ({prompt}, :item, :answer, :text, :time) ON CONFLICT (prompt, item) "
+                "DO UPDATE SET answer = excluded.answer, text = excluded.text, time = excluded.time "
+                f"WHERE NOT {IS_WHOLE}",
+                (
+                    {**names, "item": item, "answer": answer, "text": text, "time": time}
+                    for item, answer, text, time in rows
+                ),
             )
+            sums = ((row_sum(model, digest, item, answer, text.encode()),) for item, answer, text, _ in rows)
+            database.executemany("INSERT OR IGNORE INTO checksums VALUES (?)", sums)
 
     def all(self, model: str, digest: str) -> list[Annotation]:
-        """Returns every answer stored for a model and a prompt."""
-        query = "SELECT item, answer FROM answers JOIN prompts ON prompt = id WHERE model = ? AND digest = ?"
+        """Returns every answer stored for a model and a prompt, without damaged ones: see `damage`."""
+        query = f"SELECT item, answer, {IS_WHOLE} FROM answers JOIN prompts ON prompt = id WHERE {_OF_PROMPT}"
         with self._connection() as database:
-            return [_annotation(row) for row in database.execute(query, (model, digest))]
+            rows = [*database.execute(query, {"model": model, "digest": digest})]
+            found = [_annotation(row) for row in rows if row[2] or not _has_types(row)]
+        self._damaged[model, digest] = len(rows) - len(found)
+        return found
+
+    @property
+    def damage(self) -> str:
+        """A line that counts the damaged rows that were read; empty: there were none."""
+        number = sum(self._damaged.values())
+        return f"label store {self.path}: {number:,} damaged rows are left out" if number else ""
 
     def count(self, model: str, digest: str) -> int:
         """Number of answers stored for a model and a prompt."""
@@ -144,6 +160,34 @@ class LabelStore:
         )
         with self._connection() as database:
             return dict(database.execute(query, digests))
+
+    def prompts(self) -> list[tuple[str, str]]:
+        """Returns the models and the digests of prompts that there are answers of."""
+        with self._connection() as database:
+            return database.execute("SELECT model, digest FROM prompts").fetchall()
+
+    def sums_in_file(self, known: Collection[int] = ()) -> list[int] | None:
+        """Reads the file alone, whatever its log holds, and without locks: a checkpoint meanwhile may disturb it.
+
+        Returns:
+            Checksums of some rows; None: the file is damaged, no label store, or lacks some that are `known`.
+        """
+        if os.path.islink(self.path) or not os.path.isfile(self.path):
+            return None
+        name = f"file:{urllib.parse.quote(self.path)}?mode=ro&immutable=1"
+        try:
+            with contextlib.closing(sqlite3.connect(name, uri=True)) as database:
+                found = [database.execute(f"PRAGMA {x}").fetchone()[0] for x in ("application_id", "quick_check(1)")]
+                if found != [_APPLICATION_ID, "ok"]:
+                    return None
+                if schema_of(database) != SCHEMA:  # an earlier one: what converts it is in the log
+                    return None if known else []
+                query = "SELECT count(*) FROM checksums WHERE sum = ?"
+                if not all(database.execute(query, (one,)).fetchone()[0] for one in known):
+                    return None
+                return [row[0] for row in database.execute("SELECT sum FROM checksums LIMIT 1000")]
+        except _DAMAGE_ERRORS:
+            return None
 
     def close(self) -> None:
         """Closes the file in this process; the next use opens it again."""
@@ -186,6 +230,7 @@ class LabelStore:
                 # An untrusted file must not run code: no function in its schema is trusted.
                 database.execute("PRAGMA trusted_schema = OFF")
                 database.execute("PRAGMA cell_size_check = ON")
+                database.create_function("row_sum", 5, row_sum, deterministic=True)
                 database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_ROW_BYTES)
                 database.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
                 self._prepare(database)
@@ -228,7 +273,7 @@ class LabelStore:
         database itself: closing any descriptor of a file drops all locks that the process has on it, other connections'
         too, and the labels could be corrupted (sqlite.org/howtocorrupt.html, 2.2).
         """
-        for path in (self.path, *(self.path + suffix for suffix in _SIDE_SUFFIXES)):
+        for path in (self.path, *(self.path + suffix for suffix in SIDE_SUFFIXES)):
             if os.path.islink(path) or (os.path.exists(path) and not os.path.isfile(path)):
                 raise UserError(f"label store {path} is a link or no regular file; name the file itself")
         if _tail(f"{self.path}-journal", len(_JOURNAL_MAGIC)) == _JOURNAL_MAGIC:
@@ -249,12 +294,15 @@ class LabelStore:
                 database.execute("BEGIN IMMEDIATE")
                 if not database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                     database.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-                    for statement in _SCHEMA:
+                    for statement in SCHEMA:
                         database.execute(statement)
-        if _schema(database) == _EARLIER_SCHEMA:
+        if schema_of(database) == EARLIER_SCHEMA:
             self._check_pages(database)
-            _upgrade(database)
-        if _schema(database) != _SCHEMA:
+            upgrade(database)  # without checksums
+        if schema_of(database) == WITHOUT_SUMS:
+            self._check_pages(database)
+            add_sums(database)
+        if schema_of(database) != SCHEMA:
             raise UserError(f"label store {self.path} is a database of something else; name another file")
         self._check_pages(database)
 
@@ -283,22 +331,6 @@ def _is_of_locks(error: sqlite3.Error) -> bool:
     return re.search("PROTOCOL|IOERR_.*(LOCK|SHM)", error.sqlite_errorname or "") is not None
 
 
-def _schema(database: sqlite3.Connection) -> tuple[str, ...]:
-    return tuple(row[0] for row in database.execute("SELECT sql FROM sqlite_master WHERE sql NOT NULL"))
-
-
-def _upgrade(database: sqlite3.Connection) -> None:
-    """Converts labels to answers: `label probability`, as kinds of query with choices encode them."""
-    database.create_function("as_answer", 2, lambda label, probability: f"{label} {probability!r}".encode())
-    with database:
-        database.execute("BEGIN IMMEDIATE")
-        if _schema(database) == _EARLIER_SCHEMA:  # no other process has upgraded it meanwhile
-            database.execute(_SCHEMA[-1])
-            columns = "prompt, item, as_answer(label, probability), answer, time"
-            database.execute(f"INSERT INTO answers SELECT {columns} FROM labels")
-            database.execute("DROP TABLE labels")
-
-
 def _tail(path: str, num_bytes: int) -> bytes:
     """Returns the last bytes of a file; none if it is missing."""
     try:
@@ -316,10 +348,14 @@ def _encode(item: Item) -> bytes:
     return b"\0".join(item)
 
 
-def _annotation(row: tuple[bytes, bytes]) -> Annotation:
-    item, answer = row
-    if not (type(item) is bytes and type(answer) is bytes):
+def _has_types(row: tuple[bytes, bytes, int]) -> bool:
+    return type(row[0]) is bytes and type(row[1]) is bytes
+
+
+def _annotation(row: tuple[bytes, bytes, int]) -> Annotation:
+    if not _has_types(row):
         raise sqlite3.DatabaseError("a row is not an answer")  # SQLite keeps any type in any column
+    item, answer, _ = row
     return Annotation(tuple(item.split(b"\0")), answer)
 
 

@@ -17,9 +17,11 @@ from typing import Any, NamedTuple
 
 from oni_jax.annotation.answers import TOKEN_COUNTS
 from oni_jax.annotation.client import Client, NoServer, make_client, print_line
+from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.labeller import TOO_LONG, Labeller, Store, is_too_long
 from oni_jax.annotation.prompts import Prompt
 from oni_jax.annotation.recorded import NOTHING, Recorded
+from oni_jax.annotation.watched_store import WatchedStore
 from oni_jax.host.children import BEAT_SECS, Child, ChildLost
 from oni_jax.host.restarts import Restarts
 from oni_jax.host.runtime import ChildError, Every, is_stopped, start_child
@@ -288,11 +290,12 @@ async def _serve(connection: Connection, questions: Sequence[Question], store: S
     outbox: queue.SimpleQueue[tuple[str, object] | None] = queue.SimpleQueue()
     writer = threading.Thread(target=_write, args=(connection, outbox), daemon=True)
     writer.start()
+    watched = WatchedStore(store, lambda line: outbox.put(("line", line))) if isinstance(store, LabelStore) else None
     async with contextlib.AsyncExitStack() as stack:
         labellers = []
         for index, question in enumerate(questions):
             client = await stack.enter_async_context(_make_client(question, outbox))
-            labellers.append(_make_labeller(index, question, client, store, outbox))
+            labellers.append(_make_labeller(index, question, client, watched or store, outbox))
             labellers[-1].emit_stored()
         stop: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         threading.Thread(target=_read, args=(connection, labellers, stop), daemon=True).start()
@@ -300,6 +303,9 @@ async def _serve(connection: Connection, questions: Sequence[Question], store: S
         sent: dict[str, object] = {}
         beat_due = Every(BEAT_SECS)
         while not stop.done():
+            if watched:
+                with contextlib.suppress(OSError):  # it is tried again
+                    watched.look()
             stats = merge_stats([labeller.stats() for labeller in labellers])
             news: dict[str, object] = {
                 "stats": stats,

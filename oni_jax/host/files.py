@@ -3,9 +3,9 @@
 import contextlib
 import errno
 import fcntl
+import functools
 import glob
 import io
-import json
 import os
 import shutil
 import signal
@@ -14,7 +14,6 @@ import stat
 import sys
 import tempfile
 import weakref
-from collections.abc import Mapping
 
 from oni_jax.settings.fields import UserError
 
@@ -23,7 +22,7 @@ def write_atomically(path: str | os.PathLike, data: bytes | memoryview) -> None:
     """Replaces the file at `path` atomically; an error leaves it as it was. Raises OSError."""
     partial = f"{os.fspath(path)}.partial"
     try:
-        with open(partial, "wb") as file:
+        with open(partial, "wb", opener=_regular) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())  # otherwise a power cut could leave the new name without its contents
@@ -34,16 +33,50 @@ def write_atomically(path: str | os.PathLike, data: bytes | memoryview) -> None:
         raise
 
 
-def open_regular(path: str | os.PathLike) -> io.BufferedReader:
-    """Opens a file that somebody else may have put there. Raises OSError: also for a link, or what is no regular file.
+def open_regular(path: str | os.PathLike, follows_links: bool = False) -> io.BufferedReader:
+    """Opens a file that somebody else may have put there. A pipe or a device is not waited for.
 
-    A pipe is not waited for.
+    Raises:
+        OSError: it can't be read, or is no regular file; so is a link, unless these are followed.
     """
-    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    return open(path, "rb", opener=functools.partial(_regular, follows_links=follows_links))
+
+
+def read_regular(path: str | os.PathLike, max_bytes: int, follows_links: bool = False) -> bytes:
+    """Returns the content of a file, see `open_regular`. Raises OSError: also for one that is larger."""
+    with open_regular(path, follows_links) as file:
+        content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise OSError(errno.EFBIG, f"it is larger than {max_bytes:,} bytes", os.fspath(path))
+    return content
+
+
+def open_to_append(path: str | os.PathLike) -> io.FileIO:
+    """Opens a file to append and to read, unbuffered, and makes it if it is missing. Raises OSError: see above."""
+    return open(path, "ab+", buffering=0, opener=_regular)
+
+
+def _regular(path: str | os.PathLike, flags: int, follows_links: bool = False) -> int:
+    try:
+        file = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | (0 if follows_links else os.O_NOFOLLOW), 0o666)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+            raise OSError(error.errno, "it is a link or no regular file", os.fspath(path)) from None
+        raise
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
-        raise OSError(errno.EINVAL, "no regular file", os.fspath(path))
-    return open(file, "rb")
+        raise OSError(errno.EINVAL, "it is no regular file", os.fspath(path))
+    return file
+
+
+def check_regular(folder: str) -> None:
+    """Raises OSError: a folder holds something else than regular files and folders, at any depth."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                check_regular(entry.path)
+            elif not entry.is_file(follow_symlinks=False):
+                raise OSError(errno.EINVAL, f"{entry.name} is a link or no regular file", entry.path)
 
 
 def append_atomically(file: io.FileIO, data: bytes) -> None:
@@ -70,20 +103,6 @@ def reserve(path: str | os.PathLike, num_bytes: int) -> None:
             os.posix_fallocate(file.fileno(), 0, num_bytes)
         elif there.st_size < num_bytes:
             file.truncate(num_bytes)
-
-
-def other_settings(path: str, settings: Mapping[str, object], may_lack: bool = False) -> list[str]:
-    """Returns the names of settings that the JSON object at `path` has otherwise, or lacks, unless it `may_lack` some.
-
-    Raises:
-        OSError, ValueError: it can't be read, or is no object.
-    """
-    with open(path, encoding="utf-8") as file:
-        before = json.load(file)
-    if not isinstance(before, dict):
-        raise ValueError("it holds no JSON object")
-    names = [name for name in settings if name in before or not may_lack]
-    return sorted(name for name in names if before.get(name) != settings[name])
 
 
 def check_output(flag: str, path: str) -> None:

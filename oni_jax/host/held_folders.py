@@ -160,7 +160,7 @@ def is_held(folder: str) -> bool:
     """Returns whether a program writes a folder."""
     path = os.path.join(folder, LOCK)
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)  # it may be a pipe
     except OSError:
         return False
     try:

@@ -1,12 +1,12 @@
 """Files of a run that say how far it has come. Without JAX, which takes seconds to import."""
 
-import json
 import math
 import os
 from collections.abc import Mapping
 from typing import Any
 
-from oni_jax.host.files import open_regular
+from oni_jax.host.files import open_regular, read_regular
+from oni_jax.settings.json_text import parsed_object
 from oni_jax.settings.run import RunConfig
 
 SETTINGS, SUMMARY, METRICS, CHECKPOINTS = "config.json", "summary.json", "metrics.jsonl", "checkpoints"
@@ -15,6 +15,15 @@ LOCK = "lock"  # locked while a process trains
 # How a start ended: `state` in the summary.
 FINISHED, STOPPED, DIED, UNSAVED = "finished", "stopped", "died", "unsaved"
 _ROW_BYTES = 1 << 16  # upper bound of a row of metrics
+_MAX_BYTES = 1 << 26  # of a summary, and of the notes of a checkpoint
+_TEXTS = (
+    "state",
+    "commit",
+    "labels_by",
+    "server_state",
+    "limited_by",
+    "annotation/problem",
+)  # in summaries and rows; all else are numbers
 
 
 def checkpoint_steps(directory: str) -> list[int]:
@@ -29,12 +38,13 @@ def saved_steps(folder: str) -> list[int]:
 
 
 def summary(folder: str) -> Mapping[str, Any]:
-    """Reads summary.json; {} when there is none, or it is damaged."""
-    try:
-        with open_regular(os.path.join(folder, SUMMARY)) as file:
-            return _object(file.read())
-    except OSError:
-        return {}
+    """Reads the numbers and texts of summary.json; {} when there is none, or it is damaged."""
+    return _plain(_read(os.path.join(folder, SUMMARY)))
+
+
+def is_damaged(folder: str) -> bool:
+    """Returns whether there is a summary.json that is none."""
+    return os.path.lexists(path := os.path.join(folder, SUMMARY)) and not _read(path)
 
 
 def trained_at(folder: str) -> int:
@@ -46,24 +56,20 @@ def trained_at(folder: str) -> int:
 
 
 def last_row(folder: str) -> Mapping[str, Any]:
-    """Reads the newest row of metrics; {} before there is one."""
+    """Reads the numbers and texts of the newest row of metrics; {} before there is one, or when it is damaged."""
     try:
         with open_regular(os.path.join(folder, METRICS)) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _ROW_BYTES))
             lines = file.read().split(b"\n")[:-1]  # an unfinished last one is being written
-    except OSError:
+        return _plain(parsed_object(lines[-1])) if lines else {}
+    except (OSError, ValueError):
         return {}
-    return _object(lines[-1]) if lines else {}
 
 
 def saved_secs(folder: str) -> float:
     """Returns the seconds of training that the newest checkpoint of a run holds; 0: there is none."""
     newest = str(max(saved_steps(folder), default=0))
-    try:
-        with open_regular(os.path.join(folder, CHECKPOINTS, newest, "progress", "metadata")) as file:
-            return float(_number(_object(file.read()), "train_secs"))
-    except OSError:
-        return 0.0
+    return float(_number(_read(os.path.join(folder, CHECKPOINTS, newest, "progress", "metadata")), "train_secs"))
 
 
 def fraction_done(limits: RunConfig, env_steps: float, secs: float) -> float:
@@ -89,9 +95,14 @@ def _number(found: Mapping[str, Any], name: str) -> float:
     return value if isinstance(value, int | float) and 0 <= value < math.inf and value is not True else 0
 
 
-def _object(text: bytes) -> Mapping[str, Any]:
+def _read(path: str) -> dict[str, Any]:
+    """Reads a JSON object; {} when it is damaged, or no such file."""
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
+        return parsed_object(read_regular(path, _MAX_BYTES))
+    except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+
+
+def _plain(found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns those values that are of the type that their name stands for."""
+    return {name: x for name, x in found.items() if type(x) in ((str,) if name in _TEXTS else (int, float))}

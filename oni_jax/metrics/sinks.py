@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from oni_jax.host.files import append_atomically, write_atomically
+from oni_jax.host.files import append_atomically, open_to_append, write_atomically
 from oni_jax.host.run_files import METRICS
 from oni_jax.metrics.rows import Row, plain_row
 from oni_jax.metrics.tensorboard_sink import TensorBoardSink
@@ -60,7 +60,7 @@ class JsonlSink:
     """
 
     def __init__(self, path: str | os.PathLike):
-        self._file = open(path, "ab+", buffering=0)
+        self._file = open_to_append(path)
         size = self._file.seek(0, os.SEEK_END)
         self._file.seek(max(0, size - MAX_ROW_BYTES))
         tail = self._file.read()

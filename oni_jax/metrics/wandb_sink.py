@@ -1,6 +1,5 @@
 """Weights & Biases."""
 
-import json
 import netrc
 import os
 import pathlib
@@ -12,10 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 from oni_jax.host.files import write_atomically
+from oni_jax.host.json_files import read_json
 from oni_jax.host.run_files import SETTINGS
 from oni_jax.metrics.rows import Row, histograms, numbers
 from oni_jax.metrics.tensorboard_sink import NewAnswers
 from oni_jax.settings.fields import printable
+from oni_jax.settings.json_text import unsealed
 from oni_jax.settings.run import RunConfig
 
 NUM_ANSWERS = 8  # in a table
@@ -124,7 +125,7 @@ def _settings(path: pathlib.Path) -> dict[str, Any]:
     """Reads the run's settings by name, without secrets."""
     if not path.exists():
         return {}
-    sections = json.loads(path.read_text(encoding="utf-8"))
+    sections = unsealed(read_json(path))
     of_others = sections.pop("others", [])
     values = {name: value for section in sections.values() for name, value in section.items()}
     return {**values, **({"others": of_others} if of_others else {})}

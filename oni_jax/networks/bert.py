@@ -4,7 +4,6 @@ Weights are read from a folder in Hugging Face's layout, such as those of senten
 `model.safetensors`, with the names that BERT's tensors have there.
 """
 
-import json
 import os
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -14,7 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from oni_jax.host.files import open_regular
+from oni_jax.host.json_files import read_json
 from oni_jax.settings.fields import UserError
+from oni_jax.settings.json_text import parsed
 from oni_jax.types import Array
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -42,8 +44,7 @@ class Bert(NamedTuple):
 def load_bert(folder: str) -> Bert:
     """Reads an encoder. Raises UserError: the folder holds none."""
     try:
-        with open(os.path.join(folder, CONFIG), encoding="utf-8") as file:
-            config = json.load(file)
+        config = read_json(os.path.join(folder, CONFIG), follows_links=True)
         if config.get("model_type") != "bert" or config.get("hidden_act", "gelu") != "gelu":
             raise ValueError(f"its {CONFIG} is not that of a BERT with gelu")
         names = "num_hidden_layers", "num_attention_heads", "max_position_embeddings"
@@ -59,8 +60,8 @@ def load_bert(folder: str) -> Bert:
 
 def read_safetensors(path: str) -> dict[str, np.ndarray]:
     """Reads the floating-point tensors of a file as float32. Raises OSError, ValueError or LookupError."""
-    with open(path, "rb") as file:
-        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    with open_regular(path, follows_links=True) as file:
+        header = parsed(file.read(int.from_bytes(file.read(8), "little")))
         data = file.read()
     tensors = {}
     for name, own in header.items():

@@ -17,8 +17,9 @@ import numpy as np
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.answers.answerer import answered_by, open_questions
 from oni_jax.envs.registry import env_spec
-from oni_jax.host.files import other_settings, write_atomically
+from oni_jax.host.files import write_atomically
 from oni_jax.host.held_folders import HeldFolder, held_folder
+from oni_jax.host.json_files import other_settings
 from oni_jax.host.runtime import StopRequest
 from oni_jax.offline.bk_config import AnnotateSegments, CompareConfig
 from oni_jax.offline.pair_annotation import AnnotationLog, label_pairs
@@ -29,6 +30,7 @@ from oni_jax.rewards.bk.segment_captions import action_name, segment_caption
 from oni_jax.runs.plan import Plan
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
+from oni_jax.settings.json_text import sealed
 from oni_jax.types import Item
 
 NUM_EPISODES = 64
@@ -103,7 +105,7 @@ def draw_pairs(config: CompareConfig, episodes: Sequence[Segment]) -> list[Segme
 
 def _write_pairs(folder: str, segments: Sequence[Segment], settings: Mapping[str, Any]) -> None:
     write_episodes(os.path.join(folder, SEGMENTS), segments)
-    write_atomically(os.path.join(folder, SETTINGS), json.dumps(settings, indent=1).encode())
+    write_atomically(os.path.join(folder, SETTINGS), json.dumps(sealed(settings), indent=1).encode())
 
 
 def _open_folder(config: AnnotateSegments, settings: dict, stop: StopRequest) -> list[Segment] | None:

@@ -23,8 +23,9 @@ from oni_jax.annotation.prompts import Prompt, Turn, load_prompt
 from oni_jax.annotation.service import Question
 from oni_jax.answers.answerer import answered_by, open_questions
 from oni_jax.envs.registry import env_spec
-from oni_jax.host.files import other_settings, write_atomically
+from oni_jax.host.files import read_regular, write_atomically
 from oni_jax.host.held_folders import held_folder
+from oni_jax.host.json_files import MAX_JSON_BYTES, other_settings
 from oni_jax.host.runtime import StopRequest
 from oni_jax.offline.bk_config import WriteGoals, WritePotential
 from oni_jax.offline.play import random_episodes
@@ -33,6 +34,7 @@ from oni_jax.runs.plan import Plan
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError, settings
+from oni_jax.settings.json_text import parsed
 from oni_jax.types import Item
 
 NUM_EPISODES = 32  # of random actions, where none were recorded
@@ -132,8 +134,10 @@ def _open_folder(folder: str, settings: Mapping[str, Any], result: str) -> list[
             raise UserError(f"--reward_dir {folder}: can't be written; choose another folder")
         texts = []
         if os.path.exists(path):
-            with open(path, encoding="utf-8") as file:
-                texts = [json.loads(line) for line in file]
+            content = read_regular(path, MAX_JSON_BYTES, follows_links=True)
+            texts = [parsed(line) for line in content.splitlines()]
+            if not all(isinstance(text, str) for text in texts):
+                raise ValueError(f"{ANSWERS} holds something else than texts")
     except (OSError, ValueError) as error:
         raise UserError(f"--reward_dir {folder}: can't be read or written ({error})") from None
     if texts:
@@ -141,7 +145,7 @@ def _open_folder(folder: str, settings: Mapping[str, Any], result: str) -> list[
         print(f"{len(texts)} answers are there already", flush=True)
     elif os.path.exists(os.path.join(folder, result)):
         raise UserError(f"--reward_dir {folder}: holds {result} without its conversation; choose another")
-    return [str(text) for text in texts]
+    return texts
 
 
 def _keep_settings(folder: str, settings: Mapping[str, Any], has_answers: bool) -> None:

@@ -16,9 +16,11 @@ from typing import cast
 
 import numpy as np
 
-from oni_jax.host.files import ScratchFolder, other_settings, reserve, write_atomically
+from oni_jax.host.files import ScratchFolder, reserve, write_atomically
+from oni_jax.host.json_files import other_settings
 from oni_jax.offline.dataset import as_labels, open_array
 from oni_jax.settings.fields import UserError
+from oni_jax.settings.json_text import sealed
 from oni_jax.types import FIRST, SECOND, TIE, UNKNOWN
 
 
@@ -93,7 +95,7 @@ class PreferenceFile:
             UserError: labels are by something else, or another process is making some by it.
         """
         self._made_by = settings
-        path, note = f"{self.path.removesuffix('.npy')}.json", json.dumps(settings, indent=1).encode()
+        path, note = f"{self.path.removesuffix('.npy')}.json", json.dumps(sealed(settings), indent=1).encode()
         is_made = (self._labels != UNKNOWN) | (self._unreadable != 0)
         if replaces:
             is_made[self._rows.start : self._rows.stop] = False
@@ -149,7 +151,7 @@ class PreferenceFile:
         stem = path.removesuffix(".npy")
         write_atomically(f"{stem}.unreadable", self._unreadable.tobytes())
         if self._made_by:
-            write_atomically(f"{stem}.json", json.dumps(self._made_by, indent=1).encode())
+            write_atomically(f"{stem}.json", json.dumps(sealed(self._made_by), indent=1).encode())
 
     def flush(self) -> None:
         """Flushes the labels to the disk."""

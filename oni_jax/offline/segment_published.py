@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from oni_jax.host.files import open_regular
 from oni_jax.networks.bk import MINIGRID_SCALE, PIXEL_SCALE, SMALL_SIDE
 from oni_jax.offline.segment_episodes import Segment
 from oni_jax.settings.fields import UserError
@@ -50,7 +51,7 @@ def read_published_preferences(path: str) -> tuple[list[Segment], np.ndarray]:
 def _read(path: str, num_axes: int) -> np.ndarray:
     """Reads an array of objects."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(path, follows_links=True) as file:
             version = np.lib.format.read_magic(file)
             read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
             shape, _, dtype = read_header[version](file)

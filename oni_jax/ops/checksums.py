@@ -1,6 +1,5 @@
 """Checksums of what is saved, by which a damaged file is noticed when it is read."""
 
-import json
 import zlib
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-SUM, SUMS = "checksum", "checksums"  # in the JSON beside the arrays: its sum, and theirs by name
+from oni_jax.settings import json_text
+
+SUMS = "checksums"  # in the JSON beside the arrays: theirs, by name
 
 
 def named_leaves(tree: Any) -> dict[str, Any]:
@@ -25,8 +26,7 @@ def leaf_name(path: Any) -> str:
 def sealed(about: Mapping[str, Any], arrays: Any) -> dict[str, Any]:
     """Returns JSON with the checksums of a tree of arrays, and one of itself."""
     sums = {path: _sum(leaf) for path, leaf in named_leaves(arrays).items()}
-    text = json.loads(json.dumps({**about, SUMS: sums}))
-    return {**text, SUM: _sum_of_json(text)}
+    return json_text.sealed({**about, SUMS: sums})
 
 
 def opened(about: Mapping[str, Any]) -> tuple[dict[str, Any], Mapping[str, int]]:
@@ -35,10 +35,9 @@ def opened(about: Mapping[str, Any]) -> tuple[dict[str, Any], Mapping[str, int]]
     Raises:
         ValueError: it is damaged.
     """
-    text = dict(about)
-    found = text.pop(SUM, None)
-    if (found is not None or SUMS in text) and found != _sum_of_json(text):
+    if not isinstance(about, Mapping) or not json_text.is_sealed(about, is_due=SUMS in about):
         raise ValueError("its JSON is damaged")
+    text = json_text.unsealed(about)
     return text, text.pop(SUMS, {})
 
 
@@ -62,7 +61,3 @@ def check_finite(arrays: Any) -> None:
 
 def _sum(leaf: Any) -> int:
     return zlib.crc32(np.asarray(leaf).tobytes())
-
-
-def _sum_of_json(text: Mapping[str, Any]) -> int:
-    return zlib.crc32(json.dumps(text, sort_keys=True).encode())

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from oni_jax.host.files import open_regular
 from oni_jax.settings.fields import UserError
 
 # A parameter that only this kind of network has.
@@ -36,7 +37,7 @@ def read_checkpoint(path: str) -> Mapping[str, Any]:
         UserError: it can't be read, or not without running code, or there is no PyTorch to read it.
     """
     try:
-        with open(path, "rb") as file:
+        with open_regular(path, follows_links=True) as file:
             is_npz = path.endswith(".npz") and file.read(2) == b"PK"
         content = _read_npz(path) if is_npz else _read_torch(path)
     except UserError:

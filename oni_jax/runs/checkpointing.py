@@ -1,6 +1,7 @@
 """Checkpoints of a run, written by orbax: arrays and JSON, no executable code."""
 
 import contextlib
+import functools
 import os
 import shutil
 from collections.abc import Callable, Mapping
@@ -11,6 +12,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
+from oni_jax.host.files import check_regular
 from oni_jax.host.npz import from_npz, to_npz
 from oni_jax.host.orbax_quiet import quieten
 from oni_jax.host.run_files import SETTINGS, checkpoint_steps
@@ -136,6 +138,7 @@ class Checkpoints:
         errors = {}
         for step in sorted(self._manager.all_steps(), reverse=True):
             try:
+                check_regular(self.path(step))
                 saved = self._restore_step(step, like)
             except Exception as error:  # orbax and tensorstore raise many types for damaged files
                 errors[step] = _reason(error)
@@ -162,6 +165,8 @@ class Checkpoints:
                 parts[name] = ocp.args.StandardRestore()
         restored = self._manager.restore(step, args=ocp.args.Composite(**parts))
         progress, sums = opened(restored["progress"])
+        if progress.get("env_steps", step if sums else None) != step:
+            raise ValueError(f"its progress is of {progress.get('env_steps')!r:.40} steps")
         missing = set(progress.pop(PARTS, ())) - set(parts)
         if missing:
             raise ValueError(f"{', '.join(sorted(missing))} is missing")
@@ -287,10 +292,21 @@ def _newest(directory: str, restore: Callable[[str], PyTree], only: int | None =
     for step in reversed(steps):
         path = os.path.join(os.path.abspath(directory), str(step))
         try:
-            return step, restore(path)
+            check_regular(path)
+            found = restore(path)
         except Exception as error:  # orbax and tensorstore raise many types for damaged files
             problem = problem or f"checkpoint {path} can't be read ({_reason(error)})"
+            continue
+        if problem:
+            _say(f"{problem}; {step} is read in its place")
+        return step, found
     raise UserError(problem)
+
+
+@functools.cache
+def _say(line: str) -> None:
+    """Prints a line once: the parts of a checkpoint are read one by one."""
+    print(line, flush=True)
 
 
 def _reader(make_handler: Callable[..., Any]) -> ocp.Checkpointer:

@@ -1,7 +1,6 @@
 """Learning curves from metrics.jsonl, of a run, and of runs that differ only in their seeds."""
 
 import dataclasses
-import json
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -10,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from oni_jax.envs.nethack.tasks import GOAL_REWARD, TASKS
+from oni_jax.host.files import open_regular
 from oni_jax.host.run_files import METRICS
 from oni_jax.ops import episode_sums
 from oni_jax.ops.statistics import interquartile_mean, stratified_bootstrap
@@ -18,6 +18,7 @@ from oni_jax.runs.run import Run
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.config import Config, listed
 from oni_jax.settings.fields import UserError, settings, with_values
+from oni_jax.settings.json_text import parsed_object
 from oni_jax.settings.run import RunConfig
 from oni_jax.settings.worlds import ActorConfig, DevicesConfig
 
@@ -84,7 +85,7 @@ def read_curves(run: Run, metrics: Collection[str], label: str) -> Curves:
     wanted |= {name for metric in metrics for name in names_by_reward(metric, labels_of(config))}
     names = ("env_steps", "secs", *sorted(wanted))
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             lines = (line for line in file if line.endswith(b"\n"))  # an unfinished last one is being written
             rows = _without_repeats(_numbers(line, names, path, number) for number, line in enumerate(lines, 1))
     except OSError as error:
@@ -118,11 +119,11 @@ def labels_of(config: Config) -> tuple[str, ...]:
 def _numbers(line: bytes, names: Sequence[str], path: str, number: int) -> np.ndarray:
     """Returns a row's numbers of these names, [K] float64; it must have the first two."""
     try:
-        row = json.loads(line)
+        row = parsed_object(line)
         # The names of older files.
         row |= {name.replace("_share", "_fraction"): x for name, x in row.items() if name.endswith("_share")}
-        numbers = [float(x) if type(x := row.get(name)) in (int, float) else np.nan for name in names]
-    except (ValueError, AttributeError, TypeError, OverflowError, RecursionError):
+        numbers = [float(x) if type(x := row.get(name, "")) in (int, float) else np.nan for name in names]
+    except (ValueError, OverflowError):
         numbers = [np.nan] * 2
     if not np.isfinite(numbers[:2]).all():
         raise UserError(f"{path}: line {number} is no row of metrics; remove it")

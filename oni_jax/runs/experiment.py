@@ -49,7 +49,7 @@ def is_running(folder: str) -> bool:
 def write_settings(config: Config, folder: str) -> None:
     """Writes config.json atomically. Raises UserError when it can't be written."""
     try:
-        write_atomically(_settings_path(folder), config_to_json(of_all_processes(config)).encode())
+        write_atomically(_settings_path(folder), config_to_json(of_all_processes(config), with_sum=True).encode())
     except OSError as error:
         path = _settings_path(folder)
         raise UserError(f"--train_dir: {path} can't be written ({error.strerror}); choose another") from None

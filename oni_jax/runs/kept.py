@@ -4,6 +4,7 @@ Whoever reads the run later may be in another folder, and the files may have cha
 """
 
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -11,12 +12,13 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from oni_jax.host.files import write_atomically
+from oni_jax.host.files import read_regular, write_atomically
 from oni_jax.host.plugins import OURS, module_files, plugin_names, root_of
 from oni_jax.runs.plan import Plan
 from oni_jax.settings.annotation import JUDGE, RECORDED
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError, settings, with_values
+from oni_jax.settings.json_text import parsed_object, sealed
 
 FOLDER, INDEX = "trained_with", "files.json"
 PLUGINS, PROMPTS = "plugins", "prompts"
@@ -25,6 +27,7 @@ PATHS = ("reward_dir", "word_vectors", "answers", "label_store", "llm_chat_templ
 WORDS = ("", RECORDED, JUDGE, "llama3", "none")
 OF_A_PLACE = ("train_dir", "label_store", "wandb", "wandb_entity", "wandb_proj")
 OF_A_PLACE += ("coordinator_address", "num_processes", "process_id")
+MAX_FILE_BYTES = 1 << 26
 
 Section = TypeVar("Section")
 
@@ -59,7 +62,7 @@ def keep_files(plan: Plan, folder: str) -> list[str]:
             prompts[path] = _digest(text := _read(path))
             _write(_prompt_copy(folder, path, prompts[path]), text)
         now = Kept(os.getcwd(), plugins, prompts)
-        _write(os.path.join(here, INDEX), json.dumps(now._asdict(), indent=2).encode())
+        _write(os.path.join(here, INDEX), json.dumps(sealed(now._asdict()), indent=2).encode())
     except OSError as error:
         raise UserError(f"{error.filename or here}: can't be kept in {here} ({error.strerror})") from None
     pairs = [(before.prompts, prompts), *((before.plugins.get(name, {}), files) for name, files in plugins.items())]
@@ -77,7 +80,7 @@ def as_trained(folder: str, config: Config) -> Config:
         copies = os.path.join(os.path.abspath(folder), FOLDER, PLUGINS)
         if name in sys.modules or _holds(root_of(plugin_names(name)[0]), files) or not _holds(copies, files):
             continue
-        print(f"--plugin {name}: is not what it was; the copy in {copies} is used", flush=True)
+        _say(f"--plugin {name}: is not what it was; the copy in {copies} is used")
         sys.path.insert(0, copies)
 
     def located(path: str) -> str:
@@ -85,8 +88,13 @@ def as_trained(folder: str, config: Config) -> Config:
         return there if path not in WORDS and os.path.exists(there) else path
 
     def prompt_file(path: str) -> str:
-        copy = _prompt_copy(folder, path, kept.prompts.get(path, ""))
-        return copy if os.path.exists(copy) else located(path)
+        digest = kept.prompts.get(path, "")
+        copy, there = _prompt_copy(folder, path, digest), located(path)
+        if not digest or _is(copy, digest):
+            return copy if digest else there
+        if os.path.lexists(copy):
+            _say(f"{copy}: is damaged; {there} is read in its place")
+        return there
 
     by = {**dict.fromkeys(PATHS, located), "prompt_file": prompt_file}
     pairs = ((_replaced(reward, by), _replaced(annotation, by)) for reward, annotation in config.others)
@@ -156,13 +164,30 @@ def _holds(root: str, files: Mapping[str, str]) -> bool:
         return False
 
 
-def _read_index(folder: str) -> Kept:
-    """Reads what a run keeps: nothing, if it is of an older version, or the file is damaged."""
+def _is(path: str, digest: str) -> bool:
     try:
-        found = Kept(**json.loads(_read(os.path.join(folder, FOLDER, INDEX))))
+        return _digest(_read(path)) == digest
+    except OSError:
+        return False
+
+
+@functools.cache
+def _say(line: str) -> None:
+    """Prints a line once: a run may be read several times."""
+    print(line, flush=True)
+
+
+def _read_index(folder: str) -> Kept:
+    """Reads what a run keeps: nothing, if it is of an older version, or the file is damaged, which a line says."""
+    path = os.path.join(folder, FOLDER, INDEX)
+    if not os.path.lexists(path):
+        return Kept()
+    try:
+        found = Kept(**parsed_object(_read(path)))
         plugins = {name: {str(path): str(x) for path, x in files.items()} for name, files in found.plugins.items()}
         return Kept(str(found.started_in), plugins, {path: str(x) for path, x in found.prompts.items()})
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        _say(f"warning: {path} can't be read ({error}): plugins and prompts are those of today")
         return Kept()
 
 
@@ -175,8 +200,7 @@ def _digest(text: bytes) -> str:
 
 
 def _read(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
+    return read_regular(path, MAX_FILE_BYTES, follows_links=True)
 
 
 def _write(path: str, text: bytes) -> None:

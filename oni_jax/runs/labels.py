@@ -42,6 +42,8 @@ def read_annotations(plan: Plan, folder: str) -> list[Annotation]:
         raise UserError(str(error)) from None
     finally:
         store.close()
+    if store.damage:
+        print(store.damage, flush=True)
     return found
 
 

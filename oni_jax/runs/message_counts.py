@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from oni_jax.host.files import write_atomically
-from oni_jax.host.npz import join_texts, split_texts, to_npz
+from oni_jax.host.npz import join_texts, open_npz, split_texts, to_npz
 from oni_jax.settings.fields import UserError
 from oni_jax.types import CaptionBatch
 
@@ -52,13 +52,15 @@ class MessageCounts:
     def restore(self, folder: str) -> None:
         """Restores the counts of `save`, if there is a file. Raises UserError when it is damaged."""
         path = os.path.join(folder, FILE_NAME)
-        if not os.path.exists(path):
+        if not os.path.lexists(path):
             return
         try:
-            with np.load(path, allow_pickle=False) as saved:
-                if sum(entry.file_size for entry in saved.zip.infolist()) > MAX_FILE_BYTES:
+            with open_npz(path) as (saved, headers):
+                if sum(header.num_bytes for header in headers.values()) > MAX_FILE_BYTES:
                     raise ValueError("too large")
-                captions, counts = split_texts(saved["messages"]), saved["counts"].tolist()
-            self._counts = Counter(dict(zip(captions, counts, strict=bool(counts))))
+                captions, counts = split_texts(saved["messages"]), saved["counts"]
+            if counts.dtype.kind not in "iu" or counts.ndim != 1 or (counts < 0).any():
+                raise ValueError("no counts")
+            self._counts = Counter(dict(zip(captions, counts.tolist(), strict=bool(len(counts)))))
         except Exception:  # NumPy and zip raise many types for damaged files
             raise UserError(f"{path} can't be read; move it away to count captions from 0") from None

@@ -6,17 +6,20 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
+from oni_jax.host.files import read_regular
 from oni_jax.host.plugins import load_plugins
 from oni_jax.host.run_files import SETTINGS, saved_steps
 from oni_jax.runs import labels
 from oni_jax.runs.kept import as_trained
 from oni_jax.runs.message_counts import MessageCounts
 from oni_jax.runs.plan import Plan
-from oni_jax.settings.config import Config, check_values, config_from_json
+from oni_jax.settings.config import Config, check_values, config_from_json, is_as_written
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.plugins import with_brought
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import Annotation
+
+MAX_BYTES = 1 << 24  # of settings
 
 if TYPE_CHECKING:  # they import JAX, or read files of metrics alone
     from oni_jax.runs.curves import Curves
@@ -43,9 +46,11 @@ class Run:
         """The settings that it was started with last, as they were given; `plan` reads those that its plugins bring."""
         path = os.path.join(self.folder, SETTINGS)
         try:
-            with open(path, "rb") as file:
-                config = config_from_json(file.read())
+            text = read_regular(path, MAX_BYTES)
+            config = config_from_json(text)
             check_values(config)  # the file may be a stranger's
+            if not is_as_written(text):
+                print(f"warning: {path} was edited, or is damaged: its checksum is another", flush=True)
             return config
         except OSError as error:
             hint = "name a training run, which python -m launch.ls lists"

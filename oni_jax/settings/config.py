@@ -8,6 +8,7 @@ from typing import Any
 
 from oni_jax.settings.annotation import AnnotationConfig, check_annotation
 from oni_jax.settings.fields import Setting, Unread, UserError, is_within, own_settings, sections, settings, with_values
+from oni_jax.settings.json_text import is_sealed, parsed, sealed, unsealed
 from oni_jax.settings.learning import (
     LearnerConfig,
     NetworkConfig,
@@ -43,8 +44,11 @@ class Config:
         return [dataclasses.replace(self, reward=own, annotation=asked, others=()) for own, asked in each]
 
 
-def config_to_json(config: Config) -> str:
-    """Returns a JSON object of the sections, with those of further rewards under `others`. Secrets are left out."""
+def config_to_json(config: Config, with_sum: bool = False) -> str:
+    """Returns a JSON object of the sections, with those of further rewards under `others`. Secrets are left out.
+
+    with_sum: and with a checksum.
+    """
 
     def tree(parts: Mapping[str, Any]) -> dict[str, Any]:
         return {
@@ -53,7 +57,8 @@ def config_to_json(config: Config) -> str:
         }
 
     others = [tree({**sections(reward), **sections(annotation)}) for reward, annotation in config.others]
-    return json.dumps({**tree(sections(config)), **({"others": others} if others else {})}, indent=2) + "\n"
+    found = {**tree(sections(config)), **({"others": others} if others else {})}
+    return json.dumps(sealed(found) if with_sum else found, indent=2) + "\n"
 
 
 def config_from_json(text: str | bytes) -> Config:
@@ -65,7 +70,7 @@ def config_from_json(text: str | bytes) -> Config:
         UserError: the text is no such object.
     """
     try:
-        parts = json.loads(text)
+        parts = unsealed(parsed(text))
         _name_the_judge(parts)
         others = tuple(map(_further_reward, parts.pop("others", ())))
         config = dataclasses.replace(with_values(with_brought(Config(), only=parts), _flat(parts)), others=others)
@@ -104,6 +109,11 @@ def _unread(parts: Mapping[str, Mapping[str, Any]], config: Config) -> tuple[Unr
 
 def _with_sections(owner: Any, added: tuple[Unread, ...]) -> Any:
     return dataclasses.replace(owner, plugin_sections=(*owner.plugin_sections, *added))
+
+
+def is_as_written(text: str | bytes) -> bool:
+    """Returns whether the text of settings is what was written, by its checksum, if it has one."""
+    return is_sealed(parsed(text))
 
 
 def _name_the_judge(parts: dict[str, Any]) -> None:

@@ -145,7 +145,8 @@ def find_progress(saved: Saved | None, labels_of: str, folder: str) -> Progress:
     path = os.path.join(folder, CHECKPOINTS, str(saved.progress["env_steps"]))
     try:
         progress = Progress(**saved.progress)
-    except TypeError as error:
+        _check_progress(progress)
+    except (TypeError, ValueError) as error:
         raise UserError(
             f"{path} is of another version of this program ({error}); choose another --experiment"
         ) from None
@@ -157,6 +158,15 @@ def find_progress(saved: Saved | None, labels_of: str, folder: str) -> Progress:
     if jax.process_index() == 0:
         print(f"resumed at {progress.env_steps:,} environment steps, from {path}", flush=True)
     return dataclasses.replace(progress, labels_of=labels_of)
+
+
+def _check_progress(progress: Progress) -> None:
+    """Raises ValueError: a value is of another type than it has here, as one without a checksum may be."""
+    for name, default in dataclasses.asdict(Progress()).items():
+        value = getattr(progress, name)
+        allowed: dict[type, tuple[type, ...]] = {float: (int, float), tuple: (list, tuple)}
+        if type(value) not in allowed.get(type(default), (type(default),)):
+            raise ValueError(f"its {name} is {value!r:.40}")
 
 
 def build_world(

@@ -23,6 +23,7 @@ from oni_jax.worlds.actors.ring import RingShape, TrajectoryRing
 from tests.annotation.test_judge import call
 from tests.annotation.test_service import ITEMS, collect, wait_for
 from tests.support.asking import label_of, queries, question, start_judge
+from tests.support.trials import trial
 
 STOPPED = [pytest.param(signal.SIGKILL, id="killed"), pytest.param(signal.SIGSTOP, id="stopped")]
 LONG = 200_000  # bytes of a caption
@@ -83,6 +84,7 @@ def replies(pool: ProcessPool, number: int) -> None:
         number -= len(pool.wait(10.0).done)
 
 
+@trial("actor lost")
 def test_actor_that_is_stopped_in_the_middle_of_a_long_reply_is_replaced(monkeypatch):
     ring = TrajectoryRing(env_spec(ENV), SHAPE)
     with closing(ProcessPool(make_wordy, ring, 2, max_restarts=2)) as pool:
@@ -135,6 +137,7 @@ def answers(address: str) -> bool:
         return False
 
 
+@trial("answering process lost")
 @pytest.mark.parametrize("number", [STOPPED[0], pytest.param(signal.SIGSTOP, id="stopped", marks=pytest.mark.slow)])
 def test_judge_that_is_lost_is_started_again_where_it_was(number, soon, capfd):
     judge = start_judge()
@@ -155,6 +158,7 @@ def service_of(judge, tmp_path, restarts: Restarts) -> AnnotationService:
     return AnnotationService([question(config)], LabelStore(str(tmp_path / "labels.sqlite")), restarts=restarts)
 
 
+@trial("answering process lost")
 @pytest.mark.parametrize("number", [STOPPED[0], pytest.param(signal.SIGSTOP, id="stopped", marks=pytest.mark.slow)])
 def test_process_that_asks_is_started_again_and_asked_what_is_left(number, soon, tmp_path):
     with closing(start_judge()) as judge, closing(service_of(judge, tmp_path, Restarts())) as service:
@@ -171,6 +175,7 @@ def test_process_that_asks_is_started_again_and_asked_what_is_left(number, soon,
         assert (stats["restarts"], stats["labels_asked"]) == (1, len(ITEMS))
 
 
+@trial("answering process lost often")
 def test_process_that_dies_again_and_again_ends_the_run(tmp_path):
     with closing(start_judge()) as judge, closing(service_of(judge, tmp_path, Restarts(max_restarts=1))) as service:
         with pytest.raises(ChildError, match="killed by SIGKILL\nprocesses that answer were lost 2 times"):
@@ -180,6 +185,7 @@ def test_process_that_dies_again_and_again_ends_the_run(tmp_path):
                 service.poll()
 
 
+@trial("answering process lost often")
 @pytest.mark.slow
 def test_judge_that_dies_again_and_again_ends_the_run(tmp_path):
     restarts = Restarts(max_restarts=0)

@@ -18,6 +18,7 @@ from oni_jax.settings.fields import UserError
 from tests.offline.pairs import random_dataset
 from tests.support.launched import Launched
 from tests.support.lockless_disk import lockless_environment
+from tests.support.trials import trial
 
 HOLDER = """
 import sys
@@ -65,6 +66,7 @@ def second(folder: pathlib.Path, *before: str, **settings) -> str:
     return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, **settings).stderr
 
 
+@trial("second start")
 @pytest.mark.parametrize("loss", LOSSES)
 def test_second_start_is_refused_whatever_became_of_the_folder(folder, loss):
     with holder(folder):
@@ -78,6 +80,7 @@ def test_second_start_is_refused_whatever_became_of_the_folder(folder, loss):
         assert folder.is_dir()
 
 
+@trial("second start")
 def test_renamed_folder_is_refused_under_its_new_name_too(folder):
     with holder(folder):
         folder.rename(folder.with_name("other"))
@@ -93,6 +96,7 @@ def test_links_to_a_folder_are_the_same_folder(folder, tmp_path):
             pass
 
 
+@trial("second start elsewhere")
 @pytest.mark.parametrize("loss", ["there", "renamed", "removed", "replaced"])
 def test_disk_without_locks_keeps_a_second_start_out_too(folder, tmp_path, loss):
     environment = lockless_environment(tmp_path, "sqlite", errno.ENOLCK)
@@ -101,6 +105,7 @@ def test_disk_without_locks_keeps_a_second_start_out_too(folder, tmp_path, loss)
         assert "run is in use by another run" in second(folder, env=environment)
 
 
+@trial("second start elsewhere")
 @pytest.mark.parametrize("has_locks", [True, False], ids=["locks", "no locks"])
 @pytest.mark.parametrize("loss", ["there", "renamed", "removed", "replaced"])
 def test_another_host_is_refused_by_files_alone(folder, tmp_path, loss, has_locks):
@@ -123,6 +128,7 @@ def test_killed_program_holds_nothing(folder):
     assert [path.name for path in folder.parent.iterdir()] == ["run"]  # no lock file stays beside it
 
 
+@trial("lock file removed")
 def test_lock_file_that_was_removed_is_made_again(folder):
     with held_folder(str(folder), "experiment"):
         (folder / "lock").unlink()
@@ -154,6 +160,7 @@ BEGINS = {
 QUICK = ("annotate_pairs",)
 
 
+@trial("second start")
 @pytest.mark.parametrize(
     "program", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in PROGRAMS]
 )

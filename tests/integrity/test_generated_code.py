@@ -9,6 +9,7 @@ import pytest
 
 from oni_jax.rewards.bk.sandbox import CodeError, Sandbox
 from tests.rewards.bk.test_sandbox import HEAD, called, windows
+from tests.support.trials import trial
 
 # They break no limit that the interpreter itself notices: the worker has to be killed.
 STUCK = [
@@ -21,6 +22,7 @@ def descendants() -> list[psutil.Process]:
     return psutil.Process().children(recursive=True)
 
 
+@trial("generated code stuck")
 @pytest.mark.parametrize("body", [STUCK[0], pytest.param(STUCK[1], marks=pytest.mark.slow)])
 def test_code_whose_worker_is_killed_each_time_is_refused_after_few_windows(body):
     started = time.monotonic()
@@ -29,6 +31,7 @@ def test_code_whose_worker_is_killed_each_time_is_refused_after_few_windows(body
     assert time.monotonic() - started < 10  # all of them: minutes
 
 
+@trial("generated code stuck")
 @pytest.mark.slow
 @pytest.mark.parametrize("stuck", ["obs['x'][0] > 300", "obs['x'][0] % 40 == 7"])
 def test_code_that_worked_is_refused_when_it_breaks_limits_again_and_again(stuck):
@@ -38,6 +41,7 @@ def test_code_that_worked_is_refused_when_it_breaks_limits_again_and_again(stuck
     assert time.monotonic() - started < 20
 
 
+@trial("generated code stuck")
 def test_code_that_is_stuck_on_one_window_counts_as_0_there():
     values = called(f"if obs['x'][0] != 5:\n        return obs['x'][0], {{}}\n    {STUCK[1]}")
     assert [value.value for value in values] == [i if i != 5 else 0 for i in range(20)]
@@ -57,6 +61,7 @@ def test_worker_that_is_lost_is_replaced(number):
     assert time.monotonic() - started < 10 and {*descendants()} <= {*before}
 
 
+@trial("generated code shadows")
 @pytest.mark.parametrize(
     "shadow",
     [
@@ -76,6 +81,7 @@ def test_code_s_names_replace_none_of_the_sandbox(shadow):
     assert [own.value for own in values] == [100 + i + i - 1 for i in range(9)]
 
 
+@trial("generated code shadows")
 def test_objects_that_look_like_numbers_are_seen_by_no_other_call():
     look = (
         "class Five:\n    def __init__(self, n):\n        self.n = n\n"

@@ -9,6 +9,7 @@ import pytest
 
 from oni_jax.offline.segment_episodes import Segment, read_episodes, write_episodes
 from oni_jax.settings.fields import UserError
+from tests.support.trials import trial
 
 
 @pytest.fixture
@@ -47,17 +48,20 @@ BAD = {
 }
 
 
+@trial("recorded episodes damaged")
 @pytest.mark.parametrize(("name", "values"), [(name, x) for name, row in BAD.items() for x in row])
 def test_values_that_no_episode_has_are_refused(path, name, values):
     replace(path, **{name: values})
     refusal(path)
 
 
+@trial("recorded episodes damaged")
 def test_files_that_grow_when_unpacked_are_not_unpacked(path):
     replace(path, observations__x=np.zeros((10, 1 << 21), np.uint8))
     assert "too large" in refusal(path)
 
 
+@trial("recorded episodes damaged")
 def test_array_that_is_not_as_large_as_it_says_is_refused(path):
     with zipfile.ZipFile(path, "a") as file, file.open("observations/y.npy", "w") as stream:
         header = {"descr": "<f8", "fortran_order": False, "shape": (10, 1 << 40)}
@@ -65,6 +69,7 @@ def test_array_that_is_not_as_large_as_it_says_is_refused(path):
     assert "not as large as it says" in refusal(path)
 
 
+@trial("recorded episodes damaged")
 def test_links_and_pipes_are_refused(path, tmp_path):
     os.symlink(path, tmp_path / "link.npz")
     os.mkfifo(tmp_path / "pipe.npz")

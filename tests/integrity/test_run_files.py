@@ -6,8 +6,10 @@ import os
 import pytest
 
 from oni_jax.host.run_files import ended_at, last_row, saved_secs, summary
+from tests.support.trials import trial
 
 
+@trial("numbers of a run damaged")
 @pytest.mark.parametrize("value", ["text", None, [], {}, -1, float("nan"), float("inf"), True, "1"])
 def test_values_that_count_nothing_are_zero(tmp_path, value):
     progress = tmp_path / "checkpoints" / "100" / "progress"

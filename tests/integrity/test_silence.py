@@ -21,6 +21,7 @@ from tests.annotation.test_service import ITEMS, collect, wait_for
 from tests.integrity.test_children import service_of
 from tests.support.asking import queries, start_judge
 from tests.support.processes import ROOT
+from tests.support.trials import trial
 
 HOLDER = """
 import sqlite3, sys
@@ -32,6 +33,7 @@ sys.stdin.read()
 """
 
 
+@trial("label store locked")
 def test_locked_store_is_waited_for_with_a_line(tmp_path, capfd):
     path = str(tmp_path / "labels.sqlite")
     LabelStore(path)
@@ -43,6 +45,7 @@ def test_locked_store_is_waited_for_with_a_line(tmp_path, capfd):
     assert capfd.readouterr().out.count(f"label store {path}: another process holds it; waiting") == 1
 
 
+@trial("label store locked")
 @pytest.mark.slow
 def test_store_that_another_process_is_writing_is_a_line(tmp_path, capfd):
     store = LabelStore(str(tmp_path / "labels.sqlite"))
@@ -52,6 +55,7 @@ def test_store_that_another_process_is_writing_is_a_line(tmp_path, capfd):
     assert "another process is writing it" in capfd.readouterr().out
 
 
+@trial("captions too long")
 def test_captions_too_long_to_ask_about_are_put_aside_with_one_line(tmp_path, capfd):
     long = [(b"%d" % i + b"x" * size,) for i, size in enumerate((MAX_ITEM_BYTES, 200_000, 10_000_000))]
     with closing(start_judge()) as judge, closing(service_of(judge, tmp_path, Restarts())) as service:
@@ -64,18 +68,21 @@ def test_captions_too_long_to_ask_about_are_put_aside_with_one_line(tmp_path, ca
     assert capfd.readouterr().out.count("too long to ask about") == 1
 
 
+@trial("limits")
 @pytest.mark.parametrize("name", ["hidden_size", "rnn_num_layers", "encoder_hidden_dim", "encoder_crop_dim"])
 def test_absurd_size_of_a_network_is_refused(name):
     with pytest.raises(UserError, match=f"--{name} 1000000000: must be in "):
         check_config(flags.parse([f"--{name}=1000000000"]))
 
 
+@trial("limits")
 def test_low_limit_of_open_files_is_named():
     code, line = ending(OSError(24, "Too many open files"))
     assert code == 2 and line.startswith("error: too many open files: ") and "ulimit -n" in line
     assert ending(OSError(2, "No such file"))[1] == ""
 
 
+@trial("limits")
 @pytest.mark.slow
 @pytest.mark.parametrize("most", [16, 24, 32])
 def test_run_with_few_open_files_ends_with_a_line(most, tmp_path):

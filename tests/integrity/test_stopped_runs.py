@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.launched import last_row
 from tests.support.processes import RETRIEVAL, SMALL, Launched, summary
+from tests.support.trials import trial
 
 pytestmark = pytest.mark.slow
 
@@ -30,6 +31,7 @@ def ends_in_time(run: Launched) -> str:
     return output
 
 
+@trial("SIGTERM with stopped processes")
 @pytest.mark.parametrize("names", [("actor-",), ("judge",), ("annotation",), ("actor-", "judge", "annotation")])
 def test_sigterm_is_obeyed_whatever_a_child_does(names, tmp_path):
     run = Launched("launch.train", *JUDGED, f"--train_dir={tmp_path}")
@@ -42,6 +44,7 @@ def test_sigterm_is_obeyed_whatever_a_child_does(names, tmp_path):
     assert summary(tmp_path / "run")["state"] == "stopped"
 
 
+@trial("answering process lost")
 @pytest.mark.parametrize("name", ["judge", "annotation"])
 def test_killed_process_that_answers_is_started_again_and_counted(name, tmp_path):
     run = Launched("launch.train", *JUDGED, f"--train_dir={tmp_path}")
@@ -64,6 +67,7 @@ def compute_reward(obs, past_obs, past_actions):
 """
 
 
+@trial("generated code stuck")
 def test_run_whose_generated_potential_has_to_be_killed_each_time_ends_with_a_line(tmp_path):
     (tmp_path / "potential.py").write_text(STUCK)
     words = (

@@ -12,6 +12,7 @@ from oni_jax.show.live.screen import Printed
 from tests.show.report.runs import learning, write_run
 from tests.support.processes import COMPILES_SOON
 from tests.support.pseudoterminal import Pseudoterminal
+from tests.support.trials import trial
 
 CODES = ["\x1b[31mred", "\x1b]0;title\x07", "\x9b2J", "back\x08\x08", "over\rwritten", "two\nlines", "\u202eleft"]
 CATCH = (
@@ -24,6 +25,7 @@ def is_plain(text: str) -> bool:
     return all(x.isprintable() or x == "\n" for x in text)
 
 
+@trial("codes of a terminal")
 @pytest.mark.parametrize("code", CODES)
 def test_run_s_name_and_model_are_escaped_by_programs(code, tmp_path, capfd):
     name = f"a{code}b"
@@ -46,6 +48,7 @@ def test_escaped_stream_gives_the_other_to_what_draws():
     assert unescaped(escaping) is stream and unescaped(stream) is stream
 
 
+@trial("codes of a terminal")
 def test_line_above_the_live_view_is_escaped():
     lines = []
     print("\x1b[31mred\x07", file=Printed(io.StringIO(), lines.append))
@@ -59,6 +62,7 @@ class Terminal(Pseudoterminal):
         self.seen += data
 
 
+@trial("codes of a terminal")
 @pytest.mark.slow
 @pytest.mark.parametrize("term", ["", "xterm-256color"])
 def test_run_with_codes_in_its_name_sends_none_of_them_to_its_terminal(term, tmp_path):

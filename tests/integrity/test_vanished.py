@@ -24,6 +24,7 @@ from tests.offline.pairs import random_dataset
 from tests.support.asking import start_judge
 from tests.support.launched import Launched, rows
 from tests.support.processes import SMALL, summary
+from tests.support.trials import trial
 
 CATCH = (
     "--root_env=Catch-v0 --encoder_custom=mlp_encoder --hidden_size=32 --log_every_sec=0.1 --save_every_steps=4096 "
@@ -55,6 +56,7 @@ def wait_until(condition: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
+@trial("program's folder lost")
 @losses
 def test_program_is_stopped_at_once_by_an_error_that_says_what_happened(tmp_path, capsys, loss):
     lose, words, _ = LOSSES[loss]
@@ -96,6 +98,7 @@ def test_saved_folder_takes_the_name_of_no_other(tmp_path):
     assert held.save_in() == held.save_in() == str(tmp_path / "run.saved~~")
 
 
+@trial("program's folder lost")
 @losses
 def test_labels_of_a_lost_data_set_are_saved(tmp_path, loss):
     lose, words, ending = LOSSES[loss]
@@ -117,6 +120,7 @@ def test_labels_of_a_lost_data_set_are_saved(tmp_path, loss):
     assert (saved != UNKNOWN).sum() > 5 and not data.exists()
 
 
+@trial("run's folder lost")
 @pytest.mark.parametrize("loss", ["removed", pytest.param("renamed", marks=pytest.mark.slow)])
 def test_run_saves_where_it_can_and_says_so(tmp_path, loss):
     lose, words, ending = LOSSES[loss]
@@ -134,6 +138,7 @@ def test_run_saves_where_it_can_and_says_so(tmp_path, loss):
     assert Run(str(kept)).config.env.root_env == "Catch-v0"
 
 
+@trial("run's folder lost")
 @pytest.mark.slow
 @losses
 def test_run_that_was_lost_goes_on_elsewhere(tmp_path, loss):
@@ -155,6 +160,7 @@ def test_run_that_was_lost_goes_on_elsewhere(tmp_path, loss):
         assert again.process.returncode == 0 and f"resumed at {steps:,} environment steps" in output, output
 
 
+@trial("files removed")
 @pytest.mark.slow
 def test_settings_and_checkpoints_that_are_removed_are_written_again(tmp_path):
     folder = tmp_path / "run"
@@ -170,6 +176,7 @@ def test_settings_and_checkpoints_that_are_removed_are_written_again(tmp_path):
     assert saved_steps(str(folder))[-1] == summary(folder)["env_steps"]
 
 
+@trial("program's folder lost")
 @pytest.mark.slow
 @losses
 def test_conversation_keeps_its_answers_and_goes_on_elsewhere(tmp_path, loss):
@@ -195,6 +202,7 @@ def test_conversation_keeps_its_answers_and_goes_on_elsewhere(tmp_path, loss):
         server.close()
 
 
+@trial("program's folder lost")
 @pytest.mark.slow
 @losses
 def test_sweep_starts_nothing_in_a_lost_folder(tmp_path, loss):

@@ -216,6 +216,8 @@ def _add(config: AnswersConfig) -> None:
         raise UserError(str(error)) from None
     finally:
         store.close()
+    if store.damage:
+        print(store.damage, flush=True)
     if not stored:
         raise UserError(f"--add {config.add}: its label store holds no answers of {model}")
     goal = annotation.goal_key if goals_of(language, kind.name) != [NO_GOAL] else NO_GOAL

@@ -4,6 +4,7 @@ import ast
 import os
 from typing import NamedTuple
 
+from oni_jax.host.files import read_regular
 from oni_jax.settings.fields import UserError
 
 FUNCTION = "compute_reward"
@@ -24,12 +25,11 @@ def read_code(path: str) -> tuple[str, str]:
             raise UserError(f"--reward_dir {path}: holds none of {', '.join(FILES)}; launch.write_potential writes one")
         path = found[0]
     try:
-        with open(path, encoding="utf-8") as file:
-            code = file.read(MAX_CODE_BYTES + 1)
-    except (OSError, ValueError) as error:
+        code = read_regular(path, MAX_CODE_BYTES, follows_links=True).decode()
+    except OSError as error:
+        raise UserError(f"--reward_dir {path}: can't be read ({error.strerror})") from None
+    except ValueError as error:
         raise UserError(f"--reward_dir {path}: can't be read ({error})") from None
-    if len(code) > MAX_CODE_BYTES:
-        raise UserError(f"--reward_dir {path}: is larger than {MAX_CODE_BYTES} bytes")
     check_plain(path, code)
     return path, code
 

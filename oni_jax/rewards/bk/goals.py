@@ -9,8 +9,10 @@ import numpy as np
 
 from oni_jax.envs.history import CAPTION
 from oni_jax.host.files import write_atomically
+from oni_jax.host.json_files import read_json
 from oni_jax.rewards.bk.segment_captions import action_name, segment_caption
 from oni_jax.settings.fields import UserError
+from oni_jax.settings.json_text import is_sealed, sealed
 
 GOALS = "goals.json"
 PUBLISHED = ("trajectory_text.json", "goal_library.json", "goal_index.json")  # captions, index lists, goals
@@ -40,7 +42,7 @@ def write_library(folder: str, library: GoalLibrary) -> None:
     """Writes the library's file. Raises UserError: it can't be written."""
     path = os.path.join(folder, GOALS)
     try:
-        write_atomically(path, json.dumps(library._asdict(), indent=1).encode())
+        write_atomically(path, json.dumps(sealed(library._asdict()), indent=1).encode())
     except OSError as error:
         raise UserError(f"--reward_dir {folder}: can't be written ({error})") from None
 
@@ -68,11 +70,11 @@ def read_library(folder: str) -> GoalLibrary:
 
 def _read_json(path: str) -> Any:
     try:
-        if os.path.getsize(path) > MAX_FILE_BYTES:
-            raise ValueError(f"is larger than {MAX_FILE_BYTES} bytes")
-        with open(path, encoding="utf-8") as file:
-            return json.load(file)
-    except (OSError, ValueError, RecursionError) as error:
+        found = read_json(path, MAX_FILE_BYTES, follows_links=True)
+        if isinstance(found, dict) and not is_sealed(found):
+            raise ValueError("it is damaged: its checksum is another")
+        return found
+    except (OSError, ValueError) as error:
         raise UserError(f"--reward_dir: {path}: can't be read ({error})") from None
 
 

@@ -1,10 +1,10 @@
 """Tables of the JSON file that launch.evaluate writes."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from oni_jax.evaluation.report import BIASED, interval, number
+from oni_jax.host.json_files import read_json
 from oni_jax.ops.episode_sums import INTRINSIC_RETURN
 from oni_jax.ops.statistics import QUANTILES, Interval
 from oni_jax.settings.fields import UserError
@@ -18,18 +18,17 @@ class Part(NamedTuple):
     tables: Sequence[tuple[Sequence[str], Sequence[Sequence[object]]]]  # (header, rows)
 
 
-def evaluation_parts(path: str) -> list[Part]:
+def evaluation_parts(path: str, follows_links: bool = False) -> list[Part]:
     """Makes the tables of the players' figures, and of their differences where they were compared.
 
     Raises:
         UserError: the file can't be read, or is of another kind.
     """
     try:
-        with open(path, "rb") as file:
-            return list(_parts(json.load(file)))
+        return list(_parts(read_json(path, follows_links=follows_links)))
     except OSError as error:
         raise UserError(f"--evaluation {path}: can't be read ({error.strerror}); name another file") from None
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError):
         raise UserError(f"--evaluation {path}: is not what launch.evaluate --json writes; name another file") from None
 
 

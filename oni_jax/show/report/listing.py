@@ -17,6 +17,7 @@ from oni_jax.host.run_files import (
     SUMMARY,
     UNSAVED,
     fraction_done,
+    is_damaged,
     last_row,
     saved_steps,
     summary,
@@ -28,7 +29,7 @@ from oni_jax.runs.run import Run
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError, printable
 
-RUNNING = "running"
+RUNNING, DAMAGED = "running", "damaged"  # the latter: its summary is none
 PLOTS = "plots"  # folder of launch.plot
 MAX_DEPTH = 3  # of folders in which runs are sought, such as a sweep's
 HEADER = ("run", "state", "env", "steps", "return", "reward", "labels by", "age")
@@ -99,7 +100,7 @@ def read_listed(folder: str, name: str) -> ListedRun:
     mean = _number(row, "mean_return")
     return ListedRun(
         name=printable(name),
-        state=RUNNING if running else _state(config, row, ended, bool(saved)),
+        state=RUNNING if running else DAMAGED if is_damaged(folder) else _state(config, row, ended, bool(saved)),
         root_env=printable(config.env.root_env),
         env_steps=steps,
         asked_steps=config.run.train_for_env_steps,

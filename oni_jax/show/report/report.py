@@ -4,6 +4,7 @@ import base64
 import datetime
 import glob
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from markupsafe import Markup
 from oni_jax.annotation.prompts import escape
 from oni_jax.envs.random_play import random_play
 from oni_jax.evaluation.inspection import InspectedCaption, inspect_reward
+from oni_jax.host.files import read_regular
 from oni_jax.host.run_files import summary
 from oni_jax.runs.curves import SUCCESS, Curves, Setting, last_value
 from oni_jax.runs.run import Run
@@ -26,7 +28,9 @@ from oni_jax.show.report.plots import RETURN, draw, image
 from oni_jax.types import NO_MESSAGE
 
 MEDIA_TYPES = {".mp4": "video/mp4", ".gif": "image/gif"}
+MARKS = {".mp4": re.compile(b"....ftyp", re.DOTALL), ".gif": re.compile(b"GIF8[79]a")}  # how files begin
 MAX_RECORDING_BYTES = 32 << 20
+RECORDINGS = "recordings"
 # Metric -> label and number format of its tile.
 TILES: Mapping[str, tuple[str, str]] = {
     "episodes": ("episodes", ",.0f"),
@@ -119,8 +123,9 @@ def figures_of(settings: Sequence[Setting]) -> Iterator[tuple[str, str]]:
 
 def _evaluation(config: ReportConfig) -> list[Part]:
     beside = os.path.join(config.folder, "evaluation.json")
-    path = config.evaluation or (beside if os.path.exists(beside) else "")
-    return evaluation_parts(path) if path else []
+    if config.evaluation:
+        return evaluation_parts(config.evaluation, follows_links=True)
+    return evaluation_parts(beside) if os.path.lexists(beside) else []
 
 
 def _captions(config: ReportConfig, added: Mapping[bytes, int] | None) -> tuple[list[str], list[Part]]:
@@ -152,14 +157,15 @@ def _caption_rows(rows: Sequence[InspectedCaption], header: Sequence[str]) -> li
 def _recordings(config: ReportConfig) -> list[Recording]:
     """Reads the first of the folder `recordings`: the run's own before others'; best, median, worst; the newest."""
     found: dict[str, str] = {}  # path without suffix -> path; an MP4 replaces its GIF
+    folder = os.path.join(config.folder, RECORDINGS)
     for suffix in reversed(MEDIA_TYPES):
-        for path in glob.glob(f"{glob.escape(config.folder)}/recordings/*{suffix}"):
+        for path in [] if os.path.islink(folder) else glob.glob(f"{glob.escape(folder)}/*{suffix}"):
             found[path.removesuffix(suffix)] = path
     own = f"-{config.experiment.replace('/', '_')}-"  # see show.recordings.file_stem
 
     def order(path: str) -> tuple[bool, str, float, str]:
         name = os.path.basename(path)
-        return own not in name, name.partition("-")[0], -os.path.getmtime(path), name
+        return own not in name, name.partition("-")[0], -os.lstat(path).st_mtime, name
 
     paths = sorted(found.values(), key=order)
     return [_recording(path) for path in paths[: config.num_recordings]]
@@ -168,13 +174,13 @@ def _recordings(config: ReportConfig) -> list[Recording]:
 def _recording(path: str) -> Recording:
     name = os.path.basename(path)
     try:
-        with open(path, "rb") as file:
-            data = file.read(MAX_RECORDING_BYTES + 1)
+        data = read_regular(path, MAX_RECORDING_BYTES)
     except OSError as error:
-        return Recording(name, problem=f"can't be read ({error.strerror})")
-    if len(data) > MAX_RECORDING_BYTES:
-        return Recording(name, problem=f"is left out: it is larger than {MAX_RECORDING_BYTES >> 20} MiB")
-    return Recording(name, _data_uri(data, MEDIA_TYPES[os.path.splitext(path)[1]]))
+        return Recording(name, problem=f"is left out: {error.strerror}")
+    suffix = os.path.splitext(path)[1]
+    if not MARKS[suffix].match(data):
+        return Recording(name, problem=f"is left out: it is no {suffix[1:].upper()}")
+    return Recording(name, _data_uri(data, MEDIA_TYPES[suffix]))
 
 
 def _data_uri(data: bytes, media_type: str) -> str:

@@ -50,6 +50,9 @@ def evaluation() -> dict[str, object]:
     return {"evaluations": [player("agent <i>")], "other": player("random policy"), "differences": [between]}
 
 
+MP4 = b"\0\0\0\x10ftypbytes"  # how one begins
+
+
 def gif(num_frames: int = 3) -> bytes:
     frames = [Image.new("RGB", (640, 240), (40 * i, 0, 0)) for i in range(num_frames)]
     file = io.BytesIO()
@@ -200,11 +203,11 @@ def test_recordings_the_best_first_a_film_before_its_pictures(tmp_path, monkeypa
     folder = write_experiment(tmp_path) / "recordings"
     folder.mkdir()
     for name in ("worst1-a.gif", "best1-a.gif", "best1-a.mp4"):
-        (folder / name).write_bytes(b"bytes")
+        (folder / name).write_bytes(MP4)
     (folder / "best2-a.gif").write_bytes(bytes(5001))
     assert made(tmp_path, "run", "--num_recordings", "2") == 0
     text = (tmp_path / "run" / "report.html").read_text()
-    assert '<video src="data:video/mp4;base64,Ynl0ZXM="' in text
+    assert '<video src="data:video/mp4;base64,AAAAEGZ0eXBieXRlcw=="' in text
     assert "best1-a.gif" not in text and "worst1" not in text
     assert "best2-a.gif is left out: it is larger than" in text
 

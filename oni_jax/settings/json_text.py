@@ -1,0 +1,57 @@
+"""JSON that a bad disk, or somebody else, may have changed: plain, finite, and with a checksum."""
+
+import json
+import math
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+SUM = "checksum"  # name in an object, of the sum of all else in it
+
+
+def parsed(text: str | bytes) -> Any:
+    """Parses JSON.
+
+    Raises:
+        ValueError: it is none, nested too deeply, or holds a number that is not finite.
+    """
+    try:
+        return json.loads(text, parse_constant=_finite, parse_float=_finite)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"it holds the number {text:.20}")
+    return number
+
+
+def sealed(about: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a JSON object with its checksum, in the form in which it will be read."""
+    text = json.loads(json.dumps(about))
+    return {**text, SUM: sum_of(text)}
+
+
+def is_sealed(about: Mapping[str, Any], is_due: bool = False) -> bool:
+    """Returns whether an object is what was sealed; one without a checksum is, unless it is due: earlier versions'."""
+    return about[SUM] == sum_of(unsealed(about)) if SUM in about else not is_due
+
+
+def unsealed(about: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns an object without its checksum."""
+    return {name: value for name, value in about.items() if name != SUM}
+
+
+def sum_of(about: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(about, sort_keys=True).encode())
+
+
+def parsed_object(text: str | bytes) -> dict[str, Any]:
+    """Parses a JSON object. Raises ValueError: see `parsed`; also for other JSON, and one of another checksum."""
+    found = parsed(text)
+    if not isinstance(found, dict):
+        raise ValueError("it is no JSON object")
+    if not is_sealed(found):
+        raise ValueError("it is damaged: its checksum is another")
+    return unsealed(found)

@@ -1,0 +1,163 @@
+"""Trials of faults: tests declare which fault they try. The table in docs/faults.md names both."""
+
+import ast
+import os
+import pathlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
+
+Test = TypeVar("Test", bound=Callable)
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+# What happens, and what the program does, in words for users.
+FAULTS: Mapping[str, tuple[str, str]] = {
+    "actor lost": (
+        "an actor process dies, crashes or does not answer for 60 s (600 s until its first step, which may "
+        "compile), be it in the middle of a long reply",
+        "the unfinished trajectories of its games are dropped, and a new process with new games takes its place. "
+        "More than `--max_actor_restarts` in ten minutes end the run, with the last one's words",
+    ),
+    "answering process lost": (
+        "the run's judge, or the process that asks and looks up recorded answers, is killed, or stopped for 60 s",
+        "a line; it is started again, the judge where it was, and asked what had no answer yet. "
+        "`annotation/restarts` counts it",
+    ),
+    "answering process lost often": (
+        "the run's judge, or the process that asks, is lost more than 10 times in ten minutes, or fails by an "
+        "error of its code",
+        "the run ends with a line that says so",
+    ),
+    "second start": (
+        "a program that writes a folder is started twice",
+        "the second start is refused in a line, with exit code 2; also when the folder of the first was renamed, "
+        "removed, emptied or replaced, under its old name and its new one",
+    ),
+    "second start elsewhere": (
+        "the same on a disk without locks, or on another host",
+        "refused as well, by files beside the folder: [network disks](cluster.md#network-disks)",
+    ),
+    "lock file removed": (
+        "a run's lock file is removed",
+        "it is made again at once",
+    ),
+    "generated code stuck": (
+        "a generated potential (`bk-code`) does not end its calls, so that its worker is killed",
+        "it counts as 0 on these windows. Where it fails on all of the first 8 so, or breaks limits on more than "
+        "8 of a batch later, the run ends with a line",
+    ),
+    "generated code shadows": (
+        "a generated potential gives built-ins another meaning, or changes what it sees",
+        "nothing that another call sees",
+    ),
+    "recorded episodes damaged": (
+        "recorded episodes hold NaN, inf, text, fractional or negative actions, or arrays larger than they say or"
+        " than memory; or are links or pipes",
+        "refused in a line, before they are unpacked where it is their size",
+    ),
+    "numbers of a run damaged": (
+        "`summary.json`, the newest row of `metrics.jsonl` or the notes of a checkpoint hold no numbers where "
+        "there must be some",
+        "they count as if they were not there",
+    ),
+    "label store locked": (
+        "another process holds the label store at the start, or writes it for long",
+        "a line after 2 s; the start waits, and answers are kept in memory until they can be written",
+    ),
+    "captions too long": (
+        "a caption is longer than 65,536 bytes",
+        "nobody is asked about it; a line, once, and it is counted as put aside",
+    ),
+    "limits": (
+        "too few open files are allowed (`ulimit -n`), or a network's size is absurd",
+        "a line, exit code 2; where an actor can't be started, 1",
+    ),
+    "SIGTERM with stopped processes": (
+        "SIGTERM comes while processes of the run are stopped",
+        "everything is saved, and the run ends within ten seconds, with exit code 0 and the state `stopped`",
+    ),
+    "codes of a terminal": (
+        "names of runs, tasks and models hold codes of a terminal",
+        "they are printed escaped",
+    ),
+    "embeddings of zeros": (
+        "the server of embeddings (`--potential_embeddings server`) is away, or answers zeros",
+        "`ellm`: goals are suggested when it is back. `bk-goal`: states that are new have the potential 0 until "
+        "then; where it was not there at the start, the run ends with a line",
+    ),
+    "huge reward": (
+        "a reward or potential is finite and larger than 1e15",
+        "it counts as 1e15",
+    ),
+    "run's folder lost": (
+        "the folder that a run writes is renamed or removed",
+        "a line at once. The run saves its last checkpoint, with its settings, where the folder is now, or in "
+        "`FOLDER.saved`; it ends with exit code 1 and the state `stopped`, and `--resume` of that folder goes on."
+        " Of a removed folder older checkpoints, labels and rows of metrics are gone",
+    ),
+    "program's folder lost": (
+        "the folder that another program writes is renamed or removed",
+        "a line at once, and exit code 1. `write_potential`, `write_goals`, `annotate_pairs` and "
+        "`annotate_segments` save what was paid for in the folder's new place, or in `FOLDER.saved`, with which "
+        "the same command goes on; a sweep starts no more runs; a training of a reward model or of a potential "
+        "ends",
+    ),
+    "files removed": (
+        "files in the folder of a run are removed",
+        "settings are written again with the next checkpoint",
+    ),
+    "damaged rows": (
+        "rows of the label store are damaged",
+        "each has a checksum: a damaged one is left out, a line counts them, and a run asks again and replaces them",
+    ),
+    "label store lost": (
+        "the label store is removed, cut, overwritten or replaced while a run uses it",
+        "a line within seconds. What lies there is moved to `labels.sqlite.damaged`, and all answers that the run"
+        " has read or got are written again",
+    ),
+    "links and pipes": (
+        "a link, a pipe, a device or a folder takes the place of a file of a run",
+        "it is not followed or waited for: a line, or as if the file were not there; a recording is left out of "
+        "the report",
+    ),
+    "settings damaged": (
+        "`config.json` is damaged, or was edited",
+        "a line. Where it is no settings any more, the program ends with it, and exit code 2",
+    ),
+    "kept files damaged": (
+        "what a run keeps of plugins and prompts is damaged",
+        "a line; the files of today, where they were, are used in its place",
+    ),
+    "progress damaged": (
+        "the progress of a checkpoint is damaged, or of another step",
+        "it is set aside for an older checkpoint, with a line",
+    ),
+    "report's files": (
+        "a file in `recordings/` is no GIF or MP4",
+        "it is left out of the report, which says so",
+    ),
+}
+
+
+def trial(fault: str) -> Callable[[Test], Test]:
+    """Declares that a test tries a fault of FAULTS."""
+    assert fault in FAULTS, f"{fault}: describe it in {__file__}"
+    return lambda test: test
+
+
+def trials() -> Iterator[tuple[str, str, pathlib.Path]]:
+    """Yields the fault, the name and the file of each test that declares one, without importing it."""
+    for path in sorted(TESTS.rglob("test_*.py")):
+        for node in ast.parse(path.read_text()).body:
+            for call in node.decorator_list if isinstance(node, ast.FunctionDef) else ():
+                if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == trial.__name__:
+                    yield ast.literal_eval(call.args[0]), node.name, path
+
+
+def faults_table() -> str:
+    """The table of docs/faults.md."""
+    tests: dict[str, list[str]] = {fault: [] for fault in FAULTS}
+    for fault, name, path in trials():
+        tests[fault].append(f"[`{name}`](../{os.path.relpath(path, TESTS.parent)})")
+    untried = [fault for fault, found in tests.items() if not found]
+    assert not untried, f"no test tries {', '.join(untried)}"
+    rows = [f"| {' | '.join(FAULTS[fault])} | {', '.join(found)} |" for fault, found in tests.items()]
+    return "\n".join(["", "| what happens | what the program does | tests |", "|---|---|---|", *rows, ""])
