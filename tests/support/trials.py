@@ -147,7 +147,9 @@ def trials() -> Iterator[tuple[str, str, pathlib.Path]]:
     """Yields the fault, the name and the file of each test that declares one, without importing it."""
     for path in sorted(TESTS.rglob("test_*.py")):
         for node in ast.parse(path.read_text()).body:
-            for call in node.decorator_list if isinstance(node, ast.FunctionDef) else ():
+            if not isinstance(node, ast.FunctionDef):
+                continue
+            for call in node.decorator_list:
                 if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == trial.__name__:
                     yield ast.literal_eval(call.args[0]), node.name, path
 
