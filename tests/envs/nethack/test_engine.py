@@ -1,5 +1,6 @@
 """The engine that is built here: NLE's games, whatever is bound; and its making, which falls back rather than guess."""
 
+import errno
 import hashlib
 import json
 import os
@@ -11,6 +12,7 @@ import pytest
 
 from oni_jax.envs.nethack.engine import built, identity
 from oni_jax.envs.nethack.engine.identity import ARRAYS, Difference, compare
+from oni_jax.envs.nethack.native.layout import CannotStepError
 from oni_jax.envs.nethack.native.stepper import load_stepper
 from oni_jax.envs.nethack.native.vector_env import NativeVectorEnv
 from oni_jax.envs.nethack.tasks import TASKS
@@ -219,6 +221,33 @@ def test_engine_in_a_read_only_home_plays(engine, cache, monkeypatch):
     caches.cache_folder.cache_clear()
     monkeypatch.setattr(caches, "_is_writable", lambda folder: False)
     assert chosen()[1].endswith("the engine that was built here")
+
+
+@needs_native
+def test_engine_in_the_current_folder_never_plays(cache, monkeypatch, tmp_path):
+    """Without a home, `~` stays in the path of the caches."""
+    (tmp_path / "some.so").write_bytes(b"not a library")
+    path = built.keep(tmp_path / "some.so", {})
+    monkeypatch.chdir(cache.parent)
+    monkeypatch.setenv("XDG_CACHE_HOME", cache.name)
+    monkeypatch.setattr(built, "engine_folder", lambda: path.parent.with_name("none"))
+    assert "a faster engine is not built" in chosen()[1]
+
+
+@needs_native
+def test_home_that_cannot_be_read_holds_no_engine(cache, monkeypatch):
+    stat = os.stat
+
+    def refuse(path, *arguments, **named):
+        if str(path).startswith(str(cache)):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return stat(path, *arguments, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", refuse)
+        patch.setattr(built, "engine_folder", lambda: cache / "none")
+        with pytest.raises(CannotStepError, match="a faster engine is not built"):
+            built.find_engine()
 
 
 @needs_engine

@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import json
+import os
 import pathlib
 import platform
 
@@ -57,7 +58,7 @@ def keep(library: pathlib.Path, about: dict[str, object]) -> pathlib.Path:
 def find_engine() -> str:
     """Returns the path of the library. Raises CannotStepError: it is not built, or is not what was compared."""
     folder = _folder_in(home_cache_folder())  # also where it is read-only
-    if not (folder / RECORD).exists():
+    if not folder.is_absolute() or not os.path.exists(folder / RECORD):  # no home; or one that can't be read
         folder = engine_folder()
     try:
         expected = json.loads(_read(folder / RECORD))["sha256"]
