@@ -10,6 +10,25 @@ Test = TypeVar("Test", bound=Callable)
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 # What happens, and what the program does, in words for users.
 FAULTS: Mapping[str, tuple[str, str]] = {
+    "corrupt checkpoint": (
+        "a corrupt checkpoint",
+        "each array, and the JSON beside them, has a checksum: damage of a single byte is noticed, by resuming, "
+        "evaluation and all else that loads. Parameters that are not finite are not loaded. It is set aside for "
+        "an older one, with a line. Without an older one the run stops; it never starts anew by itself",
+    ),
+    "full disk": (
+        "the disk of `--train_dir` is full",
+        "a warning at each save that fails. Training goes on, labels are kept in memory until they can be "
+        "written, the last good checkpoint stays. Games need room in `$TMPDIR`: without it no actor can start, "
+        "and the run ends and says so. Where the last save fails, the run ends with exit code 1, a line that says"
+        " how many steps are lost, and the state `unsaved`",
+    ),
+    "kill": (
+        "`kill -9`, at any moment",
+        "start again with the same command, or `--resume FOLDER`. The newest whole checkpoint is used and named, "
+        "every committed label is there, and what the dead processes left in the temporary folder is removed, a "
+        "hanging actor included",
+    ),
     "actor lost": (
         "an actor process dies, crashes or does not answer for 60 s (600 s until its first step, which may "
         "compile), be it in the middle of a long reply",
