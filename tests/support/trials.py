@@ -127,6 +127,11 @@ FAULTS: Mapping[str, tuple[str, str]] = {
         "rows of the label store are damaged",
         "each has a checksum: a damaged one is left out, a line counts them, and a run asks again and replaces them",
     ),
+    "program killed or stopped": (
+        "a program that writes a folder is killed, or gets SIGTERM",
+        "after a kill the same command starts again. At SIGTERM the program ends within seconds, without a traceback, "
+        "and leaves no process",
+    ),
     "label store lost": (
         "the label store is removed, cut, overwritten or replaced while a run uses it",
         "a line within seconds. What lies there is moved to `labels.sqlite.damaged`, and all answers that the run"
@@ -165,8 +170,8 @@ def trial(fault: str) -> Callable[[Test], Test]:
 def trials() -> Iterator[tuple[str, str, pathlib.Path]]:
     """Yields the fault, the name and the file of each test that declares one, without importing it."""
     for path in sorted(TESTS.rglob("test_*.py")):
-        for node in ast.parse(path.read_text()).body:
-            for call in node.decorator_list if isinstance(node, ast.FunctionDef) else ():
+        for node in (node for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)):
+            for call in node.decorator_list:
                 if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == trial.__name__:
                     yield ast.literal_eval(call.args[0]), node.name, path
 
