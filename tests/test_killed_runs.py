@@ -19,6 +19,7 @@ from oni_jax.runs.checkpointing import Checkpoints
 from oni_jax.training import build
 from oni_jax.training.plan import resolve
 from tests.support.processes import RETRIEVAL, SMALL, Launched, rows, summary
+from tests.support.trials import trial
 
 pytestmark = pytest.mark.slow
 
@@ -41,6 +42,7 @@ def num_checkpoints(folder: pathlib.Path) -> int:
     return sum(entry.name.isdigit() for entry in path.iterdir()) if path.is_dir() else 0
 
 
+@trial("kill")
 @pytest.mark.parametrize("name", ["online_cls", *LEARNT])
 def test_nothing_that_was_learnt_or_paid_for_is_lost(name, tmp_path, monkeypatch):
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")

@@ -164,9 +164,7 @@ class Checkpoints:
             if os.path.isdir(os.path.join(self.path(step), name)):
                 parts[name] = ocp.args.StandardRestore()
         restored = self._manager.restore(step, args=ocp.args.Composite(**parts))
-        progress, sums = opened(restored["progress"])
-        if progress.get("env_steps", step if sums else None) != step:
-            raise ValueError(f"its progress is of {progress.get('env_steps')!r:.40} steps")
+        progress, sums = _opened_progress(step, restored["progress"])
         missing = set(progress.pop(PARTS, ())) - set(parts)
         if missing:
             raise ValueError(f"{', '.join(sorted(missing))} is missing")
@@ -330,7 +328,16 @@ def _restore_part(path: str, name: str, like: PyTree) -> PyTree:
 
 def _sums(path: str) -> Mapping[str, int]:
     """Reads the checksums of a checkpoint's arrays. Raises ValueError: they are damaged."""
-    return opened(_reader(ocp.JsonCheckpointHandler).restore(os.path.join(path, "progress")))[1]
+    found = _reader(ocp.JsonCheckpointHandler).restore(os.path.join(path, "progress"))
+    return _opened_progress(int(os.path.basename(path)), found)[1]
+
+
+def _opened_progress(step: int, found: Any) -> tuple[dict[str, Any], Mapping[str, int]]:
+    """Returns the progress of a checkpoint, and the checksums of its arrays. Raises ValueError: they are damaged."""
+    progress, sums = opened(found)
+    if progress.get("env_steps", step if sums else None) != step:
+        raise ValueError(f"its progress is of {progress.get('env_steps')!r:.40} steps")
+    return progress, sums
 
 
 def check_shapes(stored: PyTree, wanted: PyTree, where: str = "there") -> None:

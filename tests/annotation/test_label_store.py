@@ -19,6 +19,7 @@ from oni_jax.settings.fields import UserError
 from oni_jax.types import Annotation
 from tests.support.full_disk import full_disk
 from tests.support.labelled import labelled
+from tests.support.trials import trial
 
 OLD_RUNS = pathlib.Path(__file__).parent.parent / "old_runs"
 NEWT = labelled((b"You kill the newt!",), 1, 0.75)
@@ -147,6 +148,7 @@ def _writer(path, name, num_labels=0):
     return subprocess.Popen([sys.executable, "-c", WRITER, path, name, str(num_labels)], stdout=subprocess.PIPE)
 
 
+@trial("kill")
 def test_committed_labels_survive_a_kill(path):
     writer = _writer(path, "w")
     assert writer.stdout
@@ -302,6 +304,7 @@ def test_a_schema_that_could_do_something_is_refused(path, spoil):
         LabelStore(path)
 
 
+@trial("full disk")
 def test_a_full_disk_loses_nothing_that_was_committed(path):
     store = LabelStore(path)
     store.put_many("m", "d", [(NEWT, "")])

@@ -107,6 +107,7 @@ def test_actor_that_is_stopped_in_the_middle_of_a_long_reply_is_replaced(monkeyp
         assert not stopped.is_alive()
 
 
+@pytest.mark.slow
 def test_stopped_actors_are_ended_together():
     shape = SHAPE._replace(num_groups=3, group_size=1)
     ring = TrajectoryRing(env_spec(EnvConfig(root_env="Catch-v0")), shape)

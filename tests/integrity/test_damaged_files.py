@@ -65,7 +65,7 @@ def run(tmp_path) -> pathlib.Path:
 
 def listed(run: pathlib.Path, capsys) -> str:
     assert ls.main([str(run.parent)]) == 0
-    return capsys.readouterr().out
+    return "".join(capsys.readouterr())
 
 
 @trial("links and pipes")
@@ -75,6 +75,7 @@ def test_whatever_takes_a_file_s_place_is_listed_at_once(run, capsys, name, kind
     NO_FILES[kind](run / name)
     out = listed(run, capsys)
     assert "PRETTY" not in out and len(out.splitlines()) == 2
+    assert ("skipped" in out) == (name == SETTINGS)
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "summary.json"])
@@ -151,7 +152,7 @@ def test_recording_that_is_none_is_left_out_of_a_report(run, kind):
     folder.mkdir()
     for name, content in (("best1-a.gif", b"GIF89a..."), ("best2-a.mp4", b"\0\0\0\x20ftypisom")):
         (folder / name).write_bytes(content)
-    config = ReportConfig(train_dir=str(run.parent), experiment="run")
+    config = ReportConfig(train_dir=str(run.parent), experiment="run", num_recordings=2)
     assert all(found.content.startswith("data:") for found in _recordings(config))
     for path in folder.iterdir():
         (NO_FILES | {"text": lambda path: path.write_text("secret")})[kind](path)

@@ -15,6 +15,7 @@ from oni_jax.types import Answer
 from tests.metrics.rows import ANSWERS, ROW
 from tests.support.documented import undocumented
 from tests.support.full_disk import full_disk
+from tests.support.trials import trial
 
 
 def lines_of(path) -> list[dict]:
@@ -160,6 +161,7 @@ def test_a_resumed_run_hides_the_steps_that_come_again(tmp_path):
     assert starts == [500]
 
 
+@trial("full disk")
 def test_a_full_disk_loses_rows_and_nothing_else(tmp_path, capsys):
     sinks = build_sinks(RunConfig(), tmp_path)
     sinks.write(1, {"a": 1.0})

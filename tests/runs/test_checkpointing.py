@@ -20,6 +20,7 @@ from oni_jax.host.run_files import saved_secs
 from oni_jax.runs.checkpointing import Checkpoints, Saved, restore_params
 from oni_jax.settings.fields import UserError
 from tests.support.full_disk import full_disk
+from tests.support.trials import trial
 
 
 def saved(value: float) -> Saved:
@@ -69,6 +70,7 @@ def random_damage(folder: pathlib.Path, rng: np.random.Generator) -> str:
     return f"{size} bytes at {first} of {path}"
 
 
+@trial("corrupt checkpoint")
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_damage_is_noticed_or_harmless(tmp_path, seed):
     rng, states = np.random.default_rng(seed), []
@@ -98,6 +100,7 @@ def test_damage_is_noticed_or_harmless(tmp_path, seed):
     assert num_noticed > 5
 
 
+@trial("corrupt checkpoint")
 def test_parameters_that_are_not_finite_are_not_read(tmp_path):
     checkpoints = Checkpoints(str(tmp_path))
     for step, value in ((1, 1.0), (2, float("nan"))):
@@ -172,6 +175,7 @@ def test_one_that_was_not_finished_is_not_seen(three):
     assert_equal(newest, saved(2))
 
 
+@trial("corrupt checkpoint")
 def test_only_damaged_ones_are_refused_and_left_alone(three):
     damage(three)
     with pytest.raises(UserError, match=r"3 can't be read") as caught:
@@ -288,6 +292,7 @@ def test_a_file_in_the_folders_place_is_refused_in_a_line(tmp_path):
     assert "\n" not in str(error.value)
 
 
+@trial("full disk")
 def test_a_full_disk_is_told_and_the_last_good_one_stays(three, capsys):
     checkpoints = Checkpoints(str(three), keep=2)
     with full_disk():

@@ -10,6 +10,25 @@ Test = TypeVar("Test", bound=Callable)
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 # What happens, and what the program does, in words for users.
 FAULTS: Mapping[str, tuple[str, str]] = {
+    "corrupt checkpoint": (
+        "a corrupt checkpoint",
+        "each array, and the JSON beside them, has a checksum: damage of a single byte is noticed, by resuming, "
+        "evaluation and all else that loads. Parameters that are not finite are not loaded. It is set aside for "
+        "an older one, with a line. Without an older one the run stops; it never starts anew by itself",
+    ),
+    "full disk": (
+        "the disk of `--train_dir` is full",
+        "a warning at each save that fails. Training goes on, labels are kept in memory until they can be "
+        "written, the last good checkpoint stays. Games need room in `$TMPDIR`: without it no actor can start, "
+        "and the run ends and says so. Where the last save fails, the run ends with exit code 1, a line that says"
+        " how many steps are lost, and the state `unsaved`",
+    ),
+    "kill": (
+        "`kill -9`, at any moment",
+        "start again with the same command, or `--resume FOLDER`. The newest whole checkpoint is used and named, "
+        "every committed label is there, and what the dead processes left in the temporary folder is removed, a "
+        "hanging actor included",
+    ),
     "actor lost": (
         "an actor process dies, crashes or does not answer for 60 s (600 s until its first step, which may "
         "compile), be it in the middle of a long reply",
@@ -108,6 +127,11 @@ FAULTS: Mapping[str, tuple[str, str]] = {
         "rows of the label store are damaged",
         "each has a checksum: a damaged one is left out, a line counts them, and a run asks again and replaces them",
     ),
+    "program killed or stopped": (
+        "a program that writes a folder is killed, or gets SIGTERM",
+        "after a kill the same command starts again. At SIGTERM the program ends within seconds, without a traceback, "
+        "and leaves no process",
+    ),
     "label store lost": (
         "the label store is removed, cut, overwritten or replaced while a run uses it",
         "a line within seconds. What lies there is moved to `labels.sqlite.damaged`, and all answers that the run"
@@ -146,9 +170,7 @@ def trial(fault: str) -> Callable[[Test], Test]:
 def trials() -> Iterator[tuple[str, str, pathlib.Path]]:
     """Yields the fault, the name and the file of each test that declares one, without importing it."""
     for path in sorted(TESTS.rglob("test_*.py")):
-        for node in ast.parse(path.read_text()).body:
-            if not isinstance(node, ast.FunctionDef):
-                continue
+        for node in (node for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)):
             for call in node.decorator_list:
                 if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == trial.__name__:
                     yield ast.literal_eval(call.args[0]), node.name, path
