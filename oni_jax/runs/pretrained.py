@@ -16,7 +16,7 @@ from oni_jax.parallel import Replicas
 from oni_jax.runs.checkpointing import restore_params
 from oni_jax.runs.run import Run
 from oni_jax.settings.config import Config
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import UserError, counted
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import EnvSpec, PyTree
 
@@ -63,7 +63,7 @@ def initial_params(config: Config) -> PyTree:
         if own != learnt:
             raise UserError(f"--{field.name} {own}: --init_from {folder} was trained with {learnt}; give that")
     pretrained = load_pretrained(Run(folder), config.env)
-    print(f"parameters from {folder} at {pretrained.env_steps:,} environment steps", flush=True)
+    print(f"parameters from {folder} at {counted(pretrained.env_steps, 'environment step')}", flush=True)
     return pretrained.params
 
 
@@ -81,7 +81,7 @@ def make_actor(config: Config, policy: ActorCritic, replicas: Replicas) -> Actor
     if not settings.guide:
         return Actor(policy, lambda params, probability: params, lambda state: state)
     guide = load_pretrained(Run(settings.guide), config.env)
-    print(f"guided by {settings.guide} at {guide.env_steps:,} environment steps", flush=True)
+    print(f"guided by {settings.guide} at {counted(guide.env_steps, 'environment step')}", flush=True)
     frozen = replicas.put(guide.params)
 
     def params_of(params: PyTree, probability: np.float32) -> PyTree:
