@@ -19,7 +19,7 @@ from oni_jax.evaluation.config import RANDOM, SAMPLE, EvaluationConfig
 from oni_jax.host.run_files import METRICS, saved_steps
 from oni_jax.host.runtime import StopRequest, tune_memory
 from oni_jax.settings.config import Config
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import UserError, counted
 from oni_jax.settings.worlds import is_primary_process
 from oni_jax.show.config import PlayConfig
 from oni_jax.show.report.config import ReportConfig
@@ -74,7 +74,7 @@ def _show_next(config: Config) -> None:
     if os.path.exists(os.path.join(folder, METRICS)):
         found.append(command("plot", PlotConfig(), train_dir=run.train_dir, experiments=run.experiment))
         found.append(command("report", ReportConfig(), **named))
-    print(f"{folder}: saved at {saved[-1]:,} environment steps")
+    print(f"{folder}: saved at {counted(saved[-1], 'environment step')}")
     for name in ("llm_api_key", "llm_extra_headers"):
         if any(getattr(term.annotation, name) for term in config.terms()):
             print(f"a resumed run needs --{name} again: it is not saved")

@@ -10,6 +10,7 @@ from launch.next_commands import command, show
 from launch.program import brief_program
 from oni_jax.offline.goal_config import TrainGoals, check_train_goals
 from oni_jax.settings.config import Config
+from oni_jax.settings.fields import counted
 
 
 def _run(config: TrainGoals) -> int:
@@ -17,7 +18,7 @@ def _run(config: TrainGoals) -> int:
 
     learnt = train_goals(config)
     print(
-        f"{config.out}: learnt from {learnt.num_answers:,} answers; agrees with those held out by "
+        f"{config.out}: learnt from {counted(learnt.num_answers, 'answer')}; agrees with those held out by "
         f"{learnt.agreement:.3f} (Jaccard index), calibration error {learnt.calibration_error:.4f}",
         flush=True,
     )

@@ -47,12 +47,22 @@ def printable(chars: np.ndarray) -> np.ndarray:
     return np.where((chars >= SPACE) & (chars < 127), chars, np.where(chars == 0, SPACE, UNKNOWN)).astype(np.uint8)
 
 
+def wrapped(text: str, columns: int) -> list[str]:
+    """Returns the lines of a paragraph."""
+    return textwrap.wrap(text, columns, subsequent_indent="  ", break_on_hyphens=False) or [""]
+
+
+def num_lines(texts: Iterable[Text], columns: int) -> int:
+    """Returns how many rows wrapped texts take."""
+    return sum(len(wrapped(text, columns)) for text, _ in texts)
+
+
 def text_screen(texts: Iterable[Text], rows: int, columns: int) -> Screen:
     """Returns a screen of wrapped texts, cut off at the bottom."""
     screen = blank(rows, columns)
     row = 0
     for text, color in texts:
-        for line in textwrap.wrap(text, columns, subsequent_indent="  ", break_on_hyphens=False) or [""]:
+        for line in wrapped(text, columns):
             if row < rows:
                 cells = np.frombuffer(line.encode("ascii", "replace"), np.uint8)
                 screen.chars[row, : len(cells)] = printable(cells)

@@ -14,6 +14,7 @@ import numpy as np
 
 from oni_jax.evaluation.episodes import GROUP_SIZE, NUM_SLOTS, Episode, end_of
 from oni_jax.host.runtime import ChildError, Every, StopRequest
+from oni_jax.settings.fields import counted
 from oni_jax.types import EnvSpec
 from oni_jax.worlds.actors.captions import CaptionTable
 from oni_jax.worlds.actors.group import MakeEnv
@@ -198,7 +199,7 @@ def play_episodes(
 
     def report() -> None:
         if due():
-            counts = f"{len(log.episodes):,} of {num_episodes:,} episodes, {log.num_steps:,} steps"
+            counts = f"{len(log.episodes):,} of {counted(num_episodes, 'episode')}, {counted(log.num_steps, 'step')}"
             print(counts if log.num_steps else "environments start, and the policy compiles", flush=True)
 
     try:

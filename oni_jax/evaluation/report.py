@@ -8,6 +8,7 @@ from oni_jax.evaluation.config import GREEDY
 from oni_jax.evaluation.results import Evaluation, differences
 from oni_jax.ops.episode_sums import INTRINSIC_RETURN
 from oni_jax.ops.statistics import Interval
+from oni_jax.settings.fields import counted
 
 HEADER = ("", "mean", "95 % interval", "5 %", "25 %", "median", "75 %", "95 %")
 BIASED = "short episodes end first, so these statistics are biased"
@@ -20,7 +21,7 @@ def lines(evaluation: Evaluation, width: int) -> list[str]:
     if of.policy == GREEDY:
         heading += "greedy, "
     if of.complete:
-        heading += f"{of.num_episodes:,} episodes of seed {of.seed}"
+        heading += f"{counted(of.num_episodes, 'episode')} of seed {of.seed}"
     else:
         heading += f"PARTIAL: {len(of.episodes):,} of {of.num_episodes:,} episodes ({of.interrupted}); {BIASED}"
     rows = []
@@ -48,7 +49,7 @@ def lines(evaluation: Evaluation, width: int) -> list[str]:
 def difference_lines(first: Evaluation, second: Evaluation, width: int) -> list[str]:
     """Formats the differences for a terminal of `width` columns."""
     num_common, found = differences(first, second)
-    heading = f"{first.player} minus {second.player}, on the same {num_common:,} episodes"
+    heading = f"{first.player} minus {second.player}, on the same {counted(num_common, 'episode')}"
     if not num_common:
         return _wrapped([f"{first.player} and {second.player} have finished no episode in common"], width)
     if not (first.complete and second.complete):

@@ -16,7 +16,7 @@ from oni_jax.rewards.registry import observations_read, reward_labels
 from oni_jax.rewards.terms import Features, RewardSum
 from oni_jax.runs.rewards import NoRewardError, RunRewards
 from oni_jax.runs.run import Run
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import UserError, counted
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import GOAL_REWARD, Array, EnvSpec, PyTree, Trajectory
 from oni_jax.worlds.actors.batches import ActorPayload, make_unpack_fn, step_captions
@@ -63,7 +63,7 @@ class StepScorer(Scorer):
         self.coeffs = np.array([term.coeff for term in self._rewards.terms])
         self.pays_own = np.array([reward.pays_for == "own" for reward in self._rewards.rewards])
         self.spec = self._rewards.read_from(spec)
-        self.source, self.problem = f"by {name} at {run.env_steps:,} steps", ""
+        self.source, self.problem = f"by {name} at {counted(run.env_steps, 'step')}", ""
         self._policy_record = policy_record_dtype(spec.num_actions)
         unpack = make_unpack_fn(self.spec, record_dtype(spec), self._policy_record)
 

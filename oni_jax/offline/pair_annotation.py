@@ -23,6 +23,7 @@ from oni_jax.offline.dataset import PairDataset
 from oni_jax.offline.descriptions import describe_pairs
 from oni_jax.offline.pair_config import AnnotatePairs
 from oni_jax.offline.preference_file import PreferenceFile, chunk_rows
+from oni_jax.settings.fields import counted
 from oni_jax.types import TIE, UNKNOWN, Annotation, Item
 
 ROWS_AT_ONCE = 4096  # described together
@@ -87,7 +88,7 @@ class AnnotationLog:
         self._due = Every(PROGRESS_SECS)
         self.labeller: Labeller | None = None
         self.num_unknown = 0
-        print(f"{file.path}: {num_rows - self.num_left:,} of {num_rows:,} pairs are done already", flush=True)
+        print(f"{file.path}: {num_rows - self.num_left:,} of {counted(num_rows, 'pair')} are done already", flush=True)
 
     def __call__(self) -> None:
         if self._due():
@@ -97,7 +98,7 @@ class AnnotationLog:
         """Prints a line; the last one is given `stop`."""
         num_left = len(self._file.unfinished()) if stop is not None else self.num_left
         rate = (self._num_left_at_start - num_left) / max(1e-9, time.monotonic() - self._started)
-        parts = [f"{self._num_rows - num_left:,} of {self._num_rows:,} pairs", f"{rate:,.1f} a second"]
+        parts = [f"{self._num_rows - num_left:,} of {counted(self._num_rows, 'pair')}", f"{rate:,.1f} a second"]
         if self.labeller:
             stats: dict[str, Any] = self.labeller.stats()
             counts = {

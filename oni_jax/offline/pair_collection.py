@@ -21,7 +21,7 @@ from oni_jax.offline.dataset import create_dataset
 from oni_jax.offline.pair_config import CollectionConfig, CollectPairs
 from oni_jax.offline.play import SharedDraws, checkpoint_agent
 from oni_jax.runs.run import Run
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import UserError, counted
 
 SUBEPISODE_STEPS, GAME_STEPS = 10, 500  # default number of steps, at least, per sub-episode and per game
 PROGRESS_SECS = 5.0
@@ -54,7 +54,7 @@ def collect_pairs(config: CollectPairs, stop: StopRequest) -> int:
             if finished:
                 os.chmod(partial.path, 0o755)
                 os.rename(partial.path, directory)
-                print(f"{directory}: {collection.num_pairs:,} pairs", flush=True)
+                print(f"{directory}: {counted(collection.num_pairs, 'pair')}", flush=True)
     except OSError as error:
         raise UserError(f"{directory}: can't be written ({error.strerror})") from None
     if not finished:
@@ -175,8 +175,8 @@ def _play(env: NetHackVectorEnv, agent: Agent, collection: CollectionConfig, dir
         episodes += int(is_first.sum())
         if num_played >= num_steps and sampler.full:
             seen = f"{sampler.num_seen:,} sub-episodes to draw from"
-            print(f"{num_played:,} steps of {episodes:,} episodes, {seen}", flush=True)
+            print(f"{counted(num_played, 'step')} of {counted(episodes, 'episode')}, {seen}", flush=True)
             return True
         if due():
-            print(f"{num_played:,} of {num_steps:,} steps", flush=True)
+            print(f"{num_played:,} of {counted(num_steps, 'step')}", flush=True)
     return False

@@ -22,7 +22,7 @@ from oni_jax.ops.losses import ranking_accuracy, ranking_loss
 from oni_jax.ops.moments import Moments, normalise
 from oni_jax.rewards.oni.reward_model import QUANTILES, RewardModel, save_reward_model
 from oni_jax.rewards.trained import holds_trained
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import UserError, counted
 from oni_jax.types import TIE, UNKNOWN, Array, ModelState, PyTree
 
 TRAINING_FRACTION = 0.8
@@ -193,7 +193,7 @@ class Fit:
                 loss, fraction = sums / np.maximum(1, counts)
                 rate = done / (time.perf_counter() - started)
                 print(
-                    f"epoch {epoch} of {self._config.training.num_epochs}: {done:,} of {len(order):,} pairs, "
+                    f"epoch {epoch} of {self._config.training.num_epochs}: {done:,} of {counted(len(order), 'pair')}, "
                     f"{rate:,.0f} a second, loss {loss:.4f}, accuracy {fraction:.3f}",
                     flush=True,
                 )

@@ -22,7 +22,7 @@ from oni_jax.offline.segment_config import CollectSegments, SegmentsConfig, as_e
 from oni_jax.offline.segment_episodes import Segment, write_episodes
 from oni_jax.rewards.bk.windows import Windows
 from oni_jax.runs.run import Run
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import UserError, counted
 from oni_jax.settings.worlds import EnvConfig
 
 
@@ -39,7 +39,7 @@ class SharedDraws(Agent):
 def checkpoint_agent(run: Run, env: EnvConfig, seed: int) -> Agent:
     """Makes the policy of a run's newest checkpoint, which samples actions. Raises UserError: see `load_pretrained`."""
     policy, params, spec, env_steps = run.policy(env)
-    print(f"the policy after {env_steps:,} environment steps plays", flush=True)
+    print(f"the policy after {counted(env_steps, 'environment step')} plays", flush=True)
     return PolicyAgent(policy, spec, params, seed, greedy=False)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from oni_jax.host.memory import check_fits
 from oni_jax.parallel import Replicas
+from oni_jax.settings.fields import counted
 from oni_jax.types import ArraySpec, PyTree
 
 BLOCK_SIZE = 256  # rows copied to the devices at a time: one shape, so that it is compiled once
@@ -26,7 +27,7 @@ class DataSet:
     def __init__(self, columns: Mapping[str, ArraySpec], capacity: int, replicas: Replicas):
         self._columns, self._capacity = columns, capacity
         row_bytes = sum(math.prod(x.shape) * np.dtype(x.dtype).itemsize for x in columns.values())
-        check_fits({f"a data set of {capacity:,} rows": capacity * row_bytes}, "lower --reward_dataset_size")
+        check_fits({f"a data set of {counted(capacity, 'row')}": capacity * row_bytes}, "lower --reward_dataset_size")
         self._host = {name: np.zeros((capacity, *spec.shape), spec.dtype) for name, spec in columns.items()}
         self._replicas = replicas
         self._device: PyTree = None  # allocated at first use

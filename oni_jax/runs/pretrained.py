@@ -15,7 +15,7 @@ from oni_jax.parallel import Replicas
 from oni_jax.runs.checkpointing import restore_params
 from oni_jax.runs.run import Run
 from oni_jax.settings.config import Config
-from oni_jax.settings.fields import UserError, settings
+from oni_jax.settings.fields import UserError, counted, settings
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import EnvSpec, PyTree
 
@@ -61,7 +61,7 @@ def initial_params(config: Config) -> PyTree:
         if value != (before := learnt.get(field.name, field.default)):
             raise UserError(f"--{field.name} {value}: --init_from {folder} was trained with {before}; give that")
     pretrained = load_pretrained(Run(folder), config.env)
-    print(f"parameters from {folder} at {pretrained.env_steps:,} environment steps", flush=True)
+    print(f"parameters from {folder} at {counted(pretrained.env_steps, 'environment step')}", flush=True)
     return pretrained.params
 
 
@@ -79,7 +79,7 @@ def make_actor(config: Config, policy: ActorCritic, replicas: Replicas) -> Actor
     if not settings.guide:
         return Actor(policy, lambda params, probability: params, lambda state: state)
     guide = load_pretrained(Run(settings.guide), config.env)
-    print(f"guided by {settings.guide} at {guide.env_steps:,} environment steps", flush=True)
+    print(f"guided by {settings.guide} at {counted(guide.env_steps, 'environment step')}", flush=True)
     frozen = replicas.put(guide.params)
 
     def params_of(params: PyTree, probability: np.float32) -> PyTree:

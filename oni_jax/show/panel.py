@@ -58,9 +58,9 @@ def intrinsic_lines(scorer: Scorer, rewards: np.ndarray, totals: np.ndarray) -> 
     return lines
 
 
-def beside(screen: Screen, texts: Sequence[Text]) -> Screen:
-    """Returns the screen with the texts on its right."""
-    rows = len(screen.chars)
+def beside(screen: Screen, texts: Sequence[Text], rows: int = 0) -> Screen:
+    """Returns the screen with the texts on its right, which have so many rows at least."""
+    rows = max(rows, len(screen.chars))
     line = text_screen([Text(" |", DARK_GRAY)] * rows, rows, GAP)
     return joined([screen, line, text_screen(texts, rows, COLUMNS)])
 

@@ -25,6 +25,7 @@ from oni_jax.envs.screen import (
     ansi_rows,
     cropped,
     joined,
+    num_lines,
     terminal_screen,
     text_screen,
 )
@@ -50,7 +51,7 @@ WIDE = COLUMNS + panel.GAP + panel.COLUMNS  # columns needed for all text beside
 TEXT_ROWS, HELP_ROWS = 9, 3  # or rows below it; a smaller terminal shows the text instead of the screen
 ROWS_BELOW = TEXT_ROWS + HELP_ROWS
 QUIT_KEY, PANEL_KEY = ord("X") & 0x1F, ord("\t")
-PANEL_HELP = "Tab: panel"
+PANEL_HELP, KEYS_HELP = "Tab: panel", "Tab: keys"
 HUMAN_HELP = "^X quits"
 MACHINE_HELP = "space pause, . step, + - speed, q quit"
 SPEEDS = tuple(2.0**i for i in range(-1, 8))  # a second
@@ -238,7 +239,7 @@ def view(
     """Returns the rows of a terminal of this size: the game's screen, and the panel beside or below it.
 
     Args:
-        panel_shown: the panel replaces the screen, if there is no room for both.
+        panel_shown: the panel replaces the screen, if there is no room for both; or the keys, where they have none.
     """
     of = session
     status = panel.EpisodeStatus(
@@ -247,11 +248,17 @@ def view(
     progress = [*panel.heading(table.who, [table.env.root_env, table.episode]), *panel.status_lines(status)]
     message = message_lines(session, table.not_shown)
     last = [*([Text(session.hint, YELLOW)] if session.hint else []), Text(help_text, DARK_GRAY)]
+    is_wide, has_both = columns >= WIDE, columns >= WIDE or rows >= ROWS + ROWS_BELOW
+    texts = [*progress, Text(""), *message, Text("")] if is_wide else []
+    free = rows - num_lines(texts, panel.COLUMNS) if is_wide else rows - TEXT_ROWS - (ROWS if has_both else 1)
+    if (too_long := num_lines(last, panel.COLUMNS if is_wide else COLUMNS) > free) and panel_shown:
+        return ansi_rows(text_screen([*last, Text("Tab: game", YELLOW)], rows, columns))
+    last[-1] = Text(f"{help_text.partition(', ')[0]}, {KEYS_HELP}", DARK_GRAY) if too_long else last[-1]
     screen = terminal_screen(session.game.terminal())
-    if columns >= WIDE:
-        return ansi_rows(cropped(panel.beside(screen, [*progress, Text(""), *message, Text(""), *last]), rows, columns))
+    if is_wide:
+        return ansi_rows(cropped(panel.beside(screen, [*texts, *last], rows), rows, columns))
     below = _panel_below(progress, message, last)
-    if rows >= ROWS + ROWS_BELOW:
+    if has_both:
         screen = joined([screen, below], below=True)
     elif panel_shown:
         screen = joined([below, text_screen([Text("Tab: game", YELLOW)], 1, COLUMNS)], below=True)
@@ -266,7 +273,7 @@ def _panel_below(left: Sequence[Text], right: Sequence[Text], last: Sequence[Tex
     texts = [text for text in left if text.text]
     gap = text_screen([], TEXT_ROWS, panel.GAP)
     sides = [text_screen(texts, TEXT_ROWS, half), gap, text_screen(right, TEXT_ROWS, COLUMNS - half - panel.GAP)]
-    return joined([joined(sides), text_screen(last, HELP_ROWS, COLUMNS)], below=True)
+    return joined([joined(sides), text_screen(last, max(HELP_ROWS, num_lines(last, COLUMNS)), COLUMNS)], below=True)
 
 
 def _note(screen: Screen, text: str) -> None:

@@ -8,6 +8,7 @@ from oni_jax.envs.display import ActionKey, WatchedEnv
 from oni_jax.evaluation.episodes import end_of
 from oni_jax.evaluation.intrinsic import NewestSteps, Scorer, Steps
 from oni_jax.evaluation.playing import Agent, Envs, Step, play
+from oni_jax.settings.fields import counted
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.show.keys import action_text
 from oni_jax.show.labels import Label, Labels
@@ -73,7 +74,7 @@ class Session:
     def summary(self) -> str:
         """Returns the outcome in one line."""
         end = self.end or "left before its end"
-        return f"return {self.returned:g} in {self.step_count:,} steps, {end}; intrinsic return {self.total:g}"
+        return f"return {self.returned:g} in {counted(self.step_count, 'step')}, {end}; intrinsic return {self.total:g}"
 
     @property
     def intrinsic(self) -> float:

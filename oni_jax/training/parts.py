@@ -35,7 +35,7 @@ from oni_jax.runs.labels import store_path
 from oni_jax.runs.plan import Plan
 from oni_jax.runs.pretrained import Actor, initial_params
 from oni_jax.settings.config import Config
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import UserError, counted
 from oni_jax.settings.learning import LearnerConfig
 from oni_jax.training.loop import Progress
 from oni_jax.types import Array, EnvSpec, GoalModelFn, PyTree, Trajectory
@@ -156,7 +156,7 @@ def find_progress(saved: Saved | None, labels_of: str, folder: str) -> Progress:
             "--goal_key, --goal, --prompt_version, --prompt_file or --llm_answer changed); choose another --experiment"
         )
     if jax.process_index() == 0:
-        print(f"resumed at {progress.env_steps:,} environment steps, from {path}", flush=True)
+        print(f"resumed at {counted(progress.env_steps, 'environment step')}, from {path}", flush=True)
     return dataclasses.replace(progress, labels_of=labels_of)
 
 

@@ -24,7 +24,7 @@ from oni_jax.runs.labels import store_path
 from oni_jax.runs.run import Run
 from oni_jax.settings.annotation import JUDGE, AnnotationConfig
 from oni_jax.settings.config import check_values
-from oni_jax.settings.fields import UserError, nearest, printable, setting
+from oni_jax.settings.fields import UserError, counted, nearest, printable, setting
 from oni_jax.types import NO_MESSAGE, Item
 
 
@@ -242,7 +242,7 @@ def _add(config: AnswersConfig) -> None:
         rows[item] = row
     file = AnswerFile(header._replace(goals=goals), rows)
     _write(out, file)
-    print(f"{num_new:,} answers added; {_described(out, file)}")
+    print(f"{counted(num_new, 'answer')} added; {_described(out, file)}")
 
 
 def _counts(run: Run, prompt: Prompt) -> collections.Counter[bytes]:
@@ -291,7 +291,7 @@ def _list_missing(config: AnswersConfig) -> None:
     num_missing = len(missing)
     if config.uncertain:
         missing = _least_certain(run, missing)[: config.uncertain]
-    print(f"{num_missing:,} of {len(met):,} captions have no answer, {steps / all_steps:.2%} of the steps")
+    print(f"{num_missing:,} of {counted(len(met), 'caption')} have no answer, {steps / all_steps:.2%} of the steps")
     if config.csv:
         out = io.StringIO(newline="")
         writer = csv.writer(out)

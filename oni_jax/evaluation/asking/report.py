@@ -11,7 +11,7 @@ from oni_jax.annotation.prompts import Prompt, escape, load_chat_template, rende
 from oni_jax.annotation.service import Question
 from oni_jax.evaluation.asking.summary import CHARS_PER_TOKEN, STEPS, Agreement, Rate, Tokens, compare
 from oni_jax.settings.annotation import AnnotationConfig
-from oni_jax.settings.fields import printable, settings
+from oni_jax.settings.fields import counted, printable, settings
 from oni_jax.types import Item
 
 UNREADABLE = "unreadable"
@@ -99,7 +99,7 @@ def _estimate_line(means: tuple[float, float], rate: Rate | None) -> str:
     caution = "; new captions get rarer, so it may be fewer" * (rate.env_steps < STEPS)
     return (
         f"{what} {_rounded(num * means[0])} of prompts, {_rounded(num * means[1])} written, if {num:,.0f} queries are "
-        f"asked; that run asked {rate.num_queries:,} in all in its first {rate.env_steps:,} steps{caution}"
+        f"asked; that run asked {rate.num_queries:,} in all in its first {counted(rate.env_steps, 'step')}{caution}"
     )
 
 

@@ -18,7 +18,7 @@ from oni_jax.envs.random_play import random_play
 from oni_jax.host.files import write_atomically
 from oni_jax.runs.curves import MIN_SEEDS, Curves, Setting, group_runs, labels_of, mean_curve, names_by_reward, series
 from oni_jax.runs.run import Run
-from oni_jax.settings.fields import UserError, printable
+from oni_jax.settings.fields import UserError, counted, printable
 from oni_jax.show.report.panels import FIGURES, Panel, Scale
 
 # Okabe and Ito's palette for the colour-blind; more lines differ in their dashes.
@@ -166,7 +166,7 @@ def _draw_panel(axis: Axes, panel: Panel, styles: Styles) -> None:
         if curve.interval:
             axis.fill_between(factor * curve.x, *curve.interval, color=style["color"], alpha=0.15, linewidth=0)
     averaged = {run.config.run.stats_avg for run in runs}
-    episodes = f"{averaged.pop():,} episodes" if len(averaged) == 1 else "episodes"
+    episodes = counted(averaged.pop(), "episode") if len(averaged) == 1 else "episodes"
     axis.set_title(panel.title.format(episodes=episodes), loc="left")
     axis.set_xlim(left=0)
     if panel.x == "hours":
