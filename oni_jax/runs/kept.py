@@ -103,7 +103,7 @@ def as_trained(folder: str, config: Config) -> Config:
 
 
 def portable(config: Config) -> Config:
-    """Returns settings for another machine: no accounts, secrets and folders; a file's name, and a server of there."""
+    """Returns settings for another machine: no accounts and folders, files by their names, servers of that machine."""
     others = tuple((_portable(reward), _portable(annotation)) for reward, annotation in config.others)
     return dataclasses.replace(_portable(config), others=others)
 
@@ -111,7 +111,7 @@ def portable(config: Config) -> Config:
 def _portable(section: Section) -> Section:
     values: dict[str, Any] = {}
     for field, value in settings(section):
-        if field.name in OF_A_PLACE or field.metadata["secret"]:
+        if field.name in OF_A_PLACE:
             values[field.name] = field.default
         elif field.name in (*PATHS, "prompt_file") and value not in WORDS:
             values[field.name] = os.path.basename(value.rstrip("/"))
