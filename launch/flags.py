@@ -9,17 +9,13 @@ from typing import Any, cast
 from absl import flags
 
 from launch import named_configs, refused_flags
-from oni_jax.settings.annotation import AnnotationConfig
-from oni_jax.settings.config import Config
-from oni_jax.settings.fields import Program, UserError, nearest, own_settings, settings, with_values
-from oni_jax.settings.rewards import RewardConfig
+from oni_jax.settings.config import OF_EACH_REWARD, Config, value_of_reward
+from oni_jax.settings.fields import Program, UserError, nearest, settings, with_values
 from oni_jax.training.checks import check_run
 
 TRAINING = Config()
 check = check_run
 _TRUTHS = (*refused_flags.ON, *refused_flags.OFF)
-# One value for all rewards of a run: goals and JSON have commas.
-OF_ALL = {"extrinsic_reward_coeff", "label_store", "goal", "llm_extra_body", "llm_extra_headers"}
 
 
 def parse(argv: Sequence[str], defaults: Program = TRAINING) -> Program:
@@ -55,18 +51,13 @@ def _of_each_reward(words: Sequence[str], defaults: Config) -> Iterator[tuple[li
     words = list({word.partition("=")[0]: word for word in words}.values())  # the last value of a flag holds
     given = [word.removeprefix("--llm_reward_type=") for word in words if word.startswith("--llm_reward_type=")]
     count = len(given[-1].split(",")) if given else len(terms)
-    lists = {field.name for part in (RewardConfig(), AnnotationConfig()) for field, _ in own_settings(part)} - OF_ALL
-
     secrets = {field.name for field, _ in settings(defaults) if field.metadata["secret"]}
 
     def value(word: str, index: int) -> str:
         name, _, text = word.removeprefix("--").partition("=")
-        values = text.split(",") if name in lists else [text]
-        if len(values) not in (1, count):
-            shown = f"--{name}" if name in secrets else f"--{name} {text}"
-            joined = "; + joins several servers of one reward" if name == "llm_server_addr" else ""
-            raise UserError(f"{shown}: {len(values)} values for {count} rewards; give one, or one for each{joined}")
-        return f"--{name}={values[index % len(values)]}"
+        values = text.split(",") if name in OF_EACH_REWARD else [text]
+        shown = f"--{name}" if name in secrets else f"--{name} {text}"
+        return f"--{name}={value_of_reward(values, index, count, shown)}"
 
     for index in range(count):
         yield (list(words) if count == 1 else [value(word, index) for word in words]), terms[index % len(terms)]

@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,8 +20,8 @@ from oni_jax.host.run_files import METRICS, saved_steps, steps_are_done
 from oni_jax.host.runtime import ChildError, StopRequest
 from oni_jax.runs import run as runs
 from oni_jax.runs.experiment import check_unchanged, experiment_folder
-from oni_jax.settings.config import Config, check_values
-from oni_jax.settings.fields import UserError, nearest, settings, with_values
+from oni_jax.settings.config import Config, check_values, with_settings
+from oni_jax.settings.fields import UserError, nearest, settings, value_from_python
 from oni_jax.settings.worlds import num_processes
 from oni_jax.training.checks import check_run
 from oni_jax.types import EVERYTHING, EnvSpec
@@ -39,7 +39,8 @@ def train(config: Config | None = None, *, stop: StopRequest | None = None, **va
     Args:
         config: settings; the defaults when left out.
         stop: a request from outside to save and end.
-        **values: settings by the names of the flags, as in `train(root_env="Catch-v0", llm_reward_type="none")`.
+        **values: settings by the names of the flags, as in `train(root_env="Catch-v0", llm_reward_type="none")`. One
+            that may hold several values takes a list, too.
 
     Returns:
         The run.
@@ -119,22 +120,6 @@ def make_vec(
     env = plan.config.env
     make = functools.partial(make_vector_env, env, num_envs, first_index=0, observations=observations)
     return GymnasiumVector(make, env_spec(env, observations), plan.environment.bounds(env), num_envs)
-
-
-def with_settings(config: Config, values: Mapping[str, Any]) -> Config:
-    """Returns the settings with some replaced, by name.
-
-    Raises:
-        UserError: there is no such setting, or it is of another type.
-    """
-    known = {field.name: field.type for field, _ in settings(config)}
-    for name, value in values.items():
-        if name not in known:
-            raise UserError(f"{name}: there is no such setting{nearest(name, known)}")
-        if type(value) is not known[name] and (known[name], type(value)) != (float, int):
-            raise UserError(f"{name} is {value!r}: must be of type {getattr(known[name], '__name__', known[name])}")
-    others = tuple((with_values(reward, values), with_values(asked, values)) for reward, asked in config.others)
-    return dataclasses.replace(with_values(config, values), others=others)
 
 
 def _whole(played: Any) -> Any:
@@ -243,9 +228,10 @@ class Run:
         from oni_jax.evaluation.players import chosen_players, evaluated_task, load_player, with_scoring
         from oni_jax.evaluation.program import play
 
-        known = {field.name for field in dataclasses.fields(EvaluationConfig)}
-        if unknown := values.keys() - known:
-            raise UserError(f"{', '.join(sorted(unknown))}: there is no such setting of an evaluation")
+        known = {field.name: field for field in dataclasses.fields(EvaluationConfig)}
+        for name in values.keys() - known:
+            raise UserError(f"{name}: there is no such setting of an evaluation{nearest(name, known)}")
+        values = {name: value_from_python(known[name], value) for name, value in values.items()}
         if others := values.keys() & {"train_dir", "experiment", "checkpoint", "compare", "compare_checkpoint"}:
             raise UserError(f"{', '.join(sorted(others))}: evaluate another `load_run(folder, env_steps)` instead")
         if files := values.keys() & {"json", "csv", "record", "record_format", "recordings_dir"}:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import subprocess
 import sys
 import threading
@@ -12,12 +13,12 @@ import pytest
 
 import oni_jax
 from launch import flags
-from oni_jax.api import with_settings
 from oni_jax.envs.base import make_step_output
 from oni_jax.envs.registry import make_vector_env
 from oni_jax.evaluation import program
 from oni_jax.evaluation.playing import ActorsLostError
 from oni_jax.host.runtime import ChildError
+from oni_jax.settings.config import Config, with_settings
 from tests.evaluation.runs import CATCH, write_run
 from tests.support.processes import ROOT
 
@@ -138,6 +139,58 @@ def test_settings_hold_for_all_rewards():
     changed = with_settings(config, {"llm_server_addr": "host", "llm_reward_coeff": 0.5})
     for own in changed.terms():
         assert (own.annotation.llm_server_addr, own.reward.llm_reward_coeff) == ("host", 0.5)
+
+
+@pytest.mark.parametrize(
+    "given, flag_words",
+    [
+        ({"plugin": ["tests.support.corridor_plugin", "tests.support.signals_plugin"]}, ""),
+        ({"plugin": ("kitchen",)}, ""),
+        ({"plugin": []}, "--plugin="),
+        ({"llm_server_addr": ["one:1", "two:2"]}, "--llm_server_addr=one:1+two:2"),
+        ({"llm_reward_type": ["online_cls", "rnd"], "llm_reward_coeff": [1, 0.5]}, ""),
+        ({"llm_reward_type": "online_cls,rnd", "llm_reward_coeff": 1, "llm_model": "a,b"}, ""),
+        (
+            {"llm_reward_type": ["online_cls", "ellm"], "llm_server_addr": [["one:1", "two:2"], "three:3"]},
+            "--llm_reward_type=online_cls,ellm --llm_server_addr=one:1+two:2,three:3",
+        ),
+        ({"train_dir": pathlib.Path("there"), "seed": np.int64(3), "gamma": np.float64(0.5)}, ""),
+    ],
+)
+def test_values_from_python_are_those_of_the_flags(given, flag_words):
+    def text(value):
+        return ",".join(map(str, value)) if isinstance(value, list | tuple) else value
+
+    words = flag_words.split() or [f"--{name}={text(value)}" for name, value in given.items()]
+    assert with_settings(Config(), given) == flags.parse(words)
+
+
+@pytest.mark.parametrize(
+    "given, shown",
+    [
+        ({"root_env": ["a", "b"]}, "root_env is ['a', 'b']: takes one value, no list"),
+        ({"seed": [1, 2]}, "takes one value"),
+        ({"plugin": ["kitchen", 3]}, "plugin is 3: must be of type str"),
+        ({"llm_reward_type": ["online_cls", "rnd"], "llm_reward_coeff": [1.0, 1.0, 1.0]}, "3 values for 2 rewards"),
+        ({"llm_reward_coeff": [1.0, 1.0]}, "takes one value"),
+        ({"llm_api_key": ["hidden"]}, "takes one value"),
+        ({"seed": True}, "seed is True: must be of type int"),
+    ],
+)
+def test_lists_are_refused_where_there_is_one_value(given, shown):
+    with pytest.raises(oni_jax.UserError) as error:
+        with_settings(Config(), given)
+    assert shown in str(error.value) and "hidden" not in str(error.value)
+
+
+def test_list_of_plugins_serves_environments_and_evaluations(run):
+    envs = oni_jax.make_vec("Corridor-v0", plugin=["tests.support.corridor_plugin"])
+    envs.reset(seed=1)
+    envs.close()
+    plugins = ["tests.support.corridor_plugin", "tests.support.signals_plugin"]
+    assert run.evaluate(episodes=2, num_workers=1, plugin=plugins).complete
+    with pytest.raises(oni_jax.UserError, match="seed is '1': must be of type int"):
+        run.evaluate(seed="1")
 
 
 def test_training_goes_on_outside_the_main_thread(run, tmp_path):

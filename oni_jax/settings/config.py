@@ -3,11 +3,20 @@
 import dataclasses
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from oni_jax.settings.annotation import AnnotationConfig, check_annotation
-from oni_jax.settings.fields import UserError, is_within, own_settings, sections, settings, with_values
+from oni_jax.settings.fields import (
+    UserError,
+    is_within,
+    nearest,
+    own_settings,
+    sections,
+    settings,
+    value_from_python,
+    with_values,
+)
 from oni_jax.settings.learning import (
     LearnerConfig,
     NetworkConfig,
@@ -40,6 +49,53 @@ class Config:
         """Returns one Config per reward, with that reward alone."""
         each = ((self.reward, self.annotation), *self.others)
         return [dataclasses.replace(self, reward=own, annotation=asked, others=()) for own, asked in each]
+
+
+# One value for all rewards of a run: goals and JSON have commas.
+_OF_ALL_REWARDS = {"extrinsic_reward_coeff", "label_store", "goal", "llm_extra_body", "llm_extra_headers"}
+OF_EACH_REWARD = {
+    field.name for part in (RewardConfig, AnnotationConfig) for field in dataclasses.fields(part)
+} - _OF_ALL_REWARDS
+
+
+def value_of_reward(values: Sequence[Any], index: int, count: int, shown: str) -> Any:
+    """Returns the value for one of several rewards: of a list for each, or of one for all; `shown` is the setting.
+
+    Raises:
+        UserError: they are neither.
+    """
+    if len(values) not in (1, count):
+        joined = "; + joins several servers of one reward" if "llm_server_addr" in shown else ""
+        raise UserError(f"{shown}: {len(values)} values for {count} rewards; give one, or one for each{joined}")
+    return values[index % len(values)]
+
+
+def with_settings(config: Config, given: Mapping[str, Any]) -> Config:
+    """Returns the settings with some replaced, by name, as a Python program gives them.
+
+    A list, or a text with commas, has a value for each reward where `llm_reward_type` names several.
+
+    Raises:
+        UserError: there is no such setting, it is of another type, or a list has not a value for each reward.
+    """
+    fields, terms = {field.name: field for field, _ in settings(config)}, config.terms()
+    for name in given:
+        if name not in fields:
+            raise UserError(f"{name}: there is no such setting{nearest(name, fields)}")
+    kinds = given.get("llm_reward_type", [""] * len(terms))
+    count = len(kinds.split(",") if isinstance(kinds, str) else kinds)
+
+    def value(name: str, index: int) -> Any:
+        whole = given[name]
+        if count > 1 and name in OF_EACH_REWARD:
+            values = (
+                whole.split(",") if isinstance(whole, str) else whole if isinstance(whole, list | tuple) else [whole]
+            )
+            whole = value_of_reward(values, index, count, name)
+        return value_from_python(fields[name], whole)
+
+    each = [with_values(terms[i % len(terms)], {name: value(name, i) for name in given}) for i in range(count)]
+    return dataclasses.replace(each[0], others=tuple((own.reward, own.annotation) for own in each[1:]))
 
 
 def config_to_json(config: Config) -> str:

@@ -6,6 +6,8 @@ Names and defaults are those of the published systems where they have them.
 
 import dataclasses
 import difflib
+import numbers
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
@@ -58,6 +60,7 @@ def setting(
     secret: bool = False,
     positional: bool = False,
     repeated: str = "",
+    joined: str = "",
 ) -> Any:
     """Makes a dataclass field that becomes a flag.
 
@@ -71,9 +74,10 @@ def setting(
         secret: never printed or written.
         positional: a str of the command line's positional arguments, joined by commas.
         repeated: joins the values of a str whose flag may be given several times; empty: the last value holds.
+        joined: joins the values of a str that may hold several; empty: as `repeated`.
     """
     metadata = {"help": text, "aliases": tuple(aliases), "choices": tuple(choices), "within": within, "fixed": fixed}
-    metadata |= {"secret": secret, "positional": positional, "repeated": repeated}
+    metadata |= {"secret": secret, "positional": positional, "repeated": repeated, "joined": joined or repeated}
     return dataclasses.field(default=default, metadata=metadata, repr=not secret)
 
 
@@ -114,6 +118,28 @@ def with_values(config: Program, values: Mapping[str, Any]) -> Program:
         elif field.name in values:
             parts[field.name] = values[field.name]
     return dataclasses.replace(cast(Any, config), **parts)
+
+
+def value_from_python(field: dataclasses.Field, value: Any) -> Any:
+    """Returns a setting's value of what a Python program gives: also NumPy's numbers, paths, and lists where it may
+    hold several.
+
+    Raises:
+        UserError: it is of another type.
+    """
+    joined, shown = field.metadata["joined"], "the value" if field.metadata["secret"] else repr(value)
+    if isinstance(value, list | tuple):
+        if not joined:
+            raise UserError(f"{field.name} is {shown}: takes one value, no list")
+        return joined.join(value_from_python(field, part) for part in value)
+    if field.type is str and isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    elif field.type in (int, float) and not isinstance(value, bool):
+        kind = numbers.Integral if field.type is int else numbers.Real
+        value = field.type(value) if isinstance(value, kind) else value
+    if type(value) is not field.type:
+        raise UserError(f"{field.name} is {shown}: must be of type {getattr(field.type, '__name__', field.type)}")
+    return value
 
 
 def is_within(value: float, interval: str) -> bool:
