@@ -88,9 +88,8 @@ def with_settings(config: Config, given: Mapping[str, Any]) -> Config:
     def value(name: str, index: int) -> Any:
         whole = given[name]
         if count > 1 and name in OF_EACH_REWARD:
-            values = (
-                whole.split(",") if isinstance(whole, str) else whole if isinstance(whole, list | tuple) else [whole]
-            )
+            values = whole.split(",") if isinstance(whole, str) else whole
+            values = values if isinstance(values, list | tuple) else [values]
             whole = value_of_reward(values, index, count, name)
         return value_from_python(fields[name], whole)
 

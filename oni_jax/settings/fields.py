@@ -134,9 +134,10 @@ def value_from_python(field: dataclasses.Field, value: Any) -> Any:
         return joined.join(value_from_python(field, part) for part in value)
     if field.type is str and isinstance(value, os.PathLike):
         value = os.fspath(value)
-    elif field.type in (int, float) and not isinstance(value, bool):
-        kind = numbers.Integral if field.type is int else numbers.Real
-        value = field.type(value) if isinstance(value, kind) else value
+    elif field.type is int and isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        value = int(value)
+    elif field.type is float and isinstance(value, numbers.Real) and not isinstance(value, bool):
+        value = float(value)
     if type(value) is not field.type:
         raise UserError(f"{field.name} is {shown}: must be of type {getattr(field.type, '__name__', field.type)}")
     return value
