@@ -132,3 +132,5 @@ class Environment(NamedTuple):
     encoder: str = ""  # policy encoder that reads these tasks, where the default one doesn't
     bounds: Callable[[EnvConfig], Mapping[str, Bounds]] = lambda config: {}  # of observations, where they are known
     display: "Display | None" = None  # None: it is shown as its captions, and people can't play it
+    # Most steps of an episode by the rules of an environment of the host; None: it may go on
+    limit: Callable[[EnvConfig], int | None] = lambda config: None

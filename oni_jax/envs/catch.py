@@ -69,5 +69,5 @@ class CatchVectorEnv(SmallVectorEnv):
 
 _LANGUAGE = Language(pathlib.Path(__file__).with_name("catch_prompts"), "oni_jax.envs.catch_rules", name="catch")
 ENVIRONMENT = small_environment("Catch-v0", CatchVectorEnv, _LANGUAGE)._replace(
-    about="Catch a ball, to test a change", encoder="mlp_encoder"
+    about="Catch a ball, to test a change", encoder="mlp_encoder", limit=lambda config: ROWS - 1
 )

@@ -31,10 +31,11 @@ Event = Callable[[gymnasium.Env, int, Mapping[str, Any]], str]  # (environment, 
 
 
 class Start(NamedTuple):
-    """Start of an environment's episodes."""
+    """Start of an environment's episodes, and their length."""
 
     reset: Callable[[gymnasium.Env, int], Any]  # (environment, seed) -> first observation
     note: str = ""  # for the log, where seeds are ignored
+    limit: int | None = None  # steps after which gymnasium ends an episode
 
 
 def gymnasium_environment(
@@ -64,6 +65,7 @@ def gymnasium_environment(
                 env = GymnasiumVectorEnv([gym], caption, None, Start(_reset), 0, 0, 1, spec)
                 env.reset(make_step_output(spec, 1))  # fails early if it can't be reset
                 start = _find_start(name, gym, [key for key, x in shown.items() if isinstance(x, NUMBERS)])
+                start = start._replace(limit=gym.spec.max_episode_steps if gym.spec else None)
         except Exception as error:  # third-party code may raise anything
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise UserError(f"--root_env {name}: does not start ({reason})") from error
@@ -81,7 +83,14 @@ def gymnasium_environment(
         with closing(make()) as gym:
             return bounds_of(gym.observation_space, NAME)
 
-    return Environment((name,), lambda config: started()[0], make_envs, language=language, bounds=bounds)
+    return Environment(
+        (name,),
+        lambda config: started()[0],
+        make_envs,
+        language=language,
+        bounds=bounds,
+        limit=lambda config: started()[1].limit,
+    )
 
 
 class GymnasiumVectorEnv(SteppedVectorEnv):

@@ -97,6 +97,13 @@ def env_spec(config: EnvConfig, observations: Collection[str] = (EVERYTHING,)) -
     return spec._replace(observations={**shown, **past_specs(spec, observations)})
 
 
+def step_limit(config: EnvConfig) -> int:
+    """Returns the most steps of an episode: `max_episode_steps`, or the environment's limit if that is less."""
+    environment = find_environment(config)
+    limit = environment.device(config).max_episode_steps if environment.device else environment.limit(config)
+    return min(limit or config.max_episode_steps, config.max_episode_steps)
+
+
 def check_env(config: EnvConfig) -> None:
     """Raises UserError: a setting is another environment's, or has no meaning beside the others."""
     own = find_environment(config).settings
