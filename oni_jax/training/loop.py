@@ -1,6 +1,7 @@
 """The run loop: updates until a limit, with checkpoints, metrics and an orderly end."""
 
 import dataclasses
+import math
 import os
 import sys
 import time
@@ -11,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from oni_jax.envs.registry import step_limit
 from oni_jax.host.held_folders import HeldFolder
 from oni_jax.host.run_files import CHECKPOINTS, DIED, FINISHED, SETTINGS, STOPPED, SUMMARY, UNSAVED, saved_steps
 from oni_jax.host.runtime import Every, FolderGoneError, StopRequest, UnsavedError, code_commit, return_memory
@@ -92,6 +94,7 @@ class Training:
         self._stats.add(np.array(progress.last_episodes))
         self._returns = RollingStats([f"{INTRINSIC_RETURN}{x}" for x in learner.reward.paying], config.run.stats_avg)
         self._returns.add(np.array(progress.last_intrinsic_returns))
+        self._max_episode_steps = step_limit(config.env)
         self._gauges = Gauges(learner, world, annotator)
         self._unsaved = ""  # why nothing was given to the last save
         self._notes: list[str] = []  # of the environments, to be printed
@@ -224,7 +227,17 @@ class Training:
         while self._notes:
             print(self._notes.pop(0), flush=True)
         sinks.write(self.progress.env_steps, row)
-        view.update(row)
+        unknown = dict.fromkeys((f"episode/{name}" for name in self._returns.names), math.nan)
+        view.update({**unknown, **row, **self._early()})
+
+    def _early(self) -> Row:
+        """Returns, as long as the environments have not played an episode of full length, that those ended were short.
+
+        Then the mean over them says little: successes end early, and failures at the limit.
+        """
+        steps_each = (self.progress.env_steps - self._steps_before) / max(1, self._world.num_envs * self._peers.num)
+        is_early = self._stats.longest() <= steps_each < self._max_episode_steps
+        return {"short_episodes": steps_each} if is_early else {}
 
     def _count_reports(self) -> None:
         """Takes in the reports of all processes' worlds, and the intrinsic returns of their episodes."""
