@@ -15,6 +15,28 @@ from oni_jax.training.checks import check_run
 
 TRAINING = Config()
 check = check_run
+# Names of other systems' flags, and what they are here.
+NAMES_ELSEWHERE = {
+    "lr": "learning_rate",
+    "env_id": "root_env",
+    "env_name": "root_env",
+    "task": "root_env",
+    "num_envs": "num_envs_per_worker",
+    "n_envs": "num_envs_per_worker",
+    "n_steps": "rollout",
+    "num_steps": "rollout",
+    "steps": "train_for_env_steps",
+    "total_timesteps": "train_for_env_steps",
+    "max_steps": "train_for_env_steps",
+    "name": "experiment",
+    "run_name": "experiment",
+    "ent_coef": "exploration_loss_coeff",
+    "entropy_coeff": "exploration_loss_coeff",
+    "bs": "batch_size",
+    "model": "llm_model",
+    "server": "llm_server_addr",
+    "reward_type": "llm_reward_type",
+}
 _TRUTHS = (*refused_flags.ON, *refused_flags.OFF)
 
 
@@ -65,13 +87,32 @@ def _of_each_reward(words: Sequence[str], defaults: Config) -> Iterator[tuple[li
 
 def _parse_words(words: Sequence[str], defaults: Program) -> Program:
     values = define_flags(defaults)
-    try:
-        values(["", *words])
-    except flags.Error as error:
-        raise UserError(" ".join(str(error).split())) from None
+    secrets = {field.name for field, _ in settings(defaults) if field.metadata["secret"]}
+    for word in words:
+        name, _, text = word.removeprefix("--").partition("=")
+        try:
+            values[name].parser.parse(text)
+        except (flags.Error, ValueError, TypeError):
+            shown = "" if name in secrets else f" {text}"
+            raise UserError(f"--{name}{shown}{_wanted(values[name], text)}") from None
+    values(["", *words])
     if values["device"].value == "cpu":
         os.environ["JAX_PLATFORMS"] = "cpu"
     return config_from_flags(values, defaults)
+
+
+def _wanted(flag: flags.Flag, text: str) -> str:
+    """Returns what a flag takes instead of a text that is no value of it."""
+    kind = flag.flag_type()
+    if kind == "int":
+        try:
+            example = f", such as {int(float(text))}"
+        except (ValueError, OverflowError):
+            example = ""
+        return f": must be a whole number{example}"
+    if choices := getattr(flag.parser, "enum_values", ()):
+        return f": must be one of {', '.join(choices)}{nearest(text, choices)}"
+    return ": must be true or false" if kind == "bool" else ": must be a number"
 
 
 def aliases(defaults: Any) -> dict[str, str]:
@@ -196,6 +237,8 @@ def _refuse(name: str, value: str | None, known: Sequence[str]) -> None:
     """Raises UserError for an unknown or refused flag, unless its value is harmless."""
     refusal = refused_flags.find_refusal(name)
     if refusal is None:
-        raise UserError(f"unknown flag --{name}{nearest(name, known, '--') or '; --help lists all'}")
+        meant = NAMES_ELSEWHERE.get(name, "")
+        hint = nearest(meant if meant in known else name, known, "--") or "; --help lists all"
+        raise UserError(f"unknown flag --{name}{hint}")
     if (value or "true").lower() not in refusal.harmless:
         raise UserError(f"--{name}: {refusal.why}")

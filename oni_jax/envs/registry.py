@@ -11,7 +11,7 @@ from oni_jax.envs.event_captions import EVENT, of_events, with_event_captions
 from oni_jax.envs.goals import BY_LLM, MODEL, NO_GOALS, Suggested, with_goals
 from oni_jax.envs.history import CAPTION, offered, past_specs, sources, with_history
 from oni_jax.host.plugins import load_plugins
-from oni_jax.settings.fields import UserError, nearest
+from oni_jax.settings.fields import UserError, nearest_first
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import EVERYTHING, EnvSpec
 
@@ -57,9 +57,10 @@ def find_environment(config: EnvConfig, suggested: Suggested | None = None) -> E
             environment = with_event_captions(environment) if config.caption == EVENT else environment
             has_goals = config.goals.goal_suggester not in (AUTO, NO_GOALS)
             return with_goals(environment, suggested) if has_goals else environment
+    known = environment_names()
     raise UserError(
-        f"unknown root_env {config.root_env!r}; known: {', '.join(environment_names())}; one of your own needs --plugin"
-        f"{nearest(config.root_env, environment_names())}"
+        f"unknown root_env {config.root_env!r}"
+        + nearest_first(config.root_env, known, f"known: {', '.join(known)}; one of your own needs --plugin")
     )
 
 

@@ -12,6 +12,7 @@ from oni_jax.settings.fields import (
     is_within,
     nearest,
     own_settings,
+    range_in_words,
     sections,
     settings,
     value_from_python,
@@ -190,9 +191,11 @@ def check_values(config: Any) -> None:
     programs = config.terms() if isinstance(config, Config) else [config]
     for field, value in (setting for program in programs for setting in settings(program)):
         if field.type in (int, float) and not is_within(value, field.metadata["within"]):
-            raise UserError(f"--{field.name} {value}: must be in {field.metadata['within']}")
+            wanted = range_in_words(field.metadata["within"], field.type is int)
+            raise UserError(f"--{field.name} {value}: must be {wanted}")
         if field.metadata["choices"] and value not in field.metadata["choices"]:
-            raise UserError(f"--{field.name} {value}: must be one of {', '.join(field.metadata['choices'])}")
+            choices = field.metadata["choices"]
+            raise UserError(f"--{field.name} {value}: must be one of {', '.join(choices)}{nearest(value, choices)}")
 
 
 def check_config(config: Config) -> None:

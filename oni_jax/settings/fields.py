@@ -8,6 +8,7 @@ import dataclasses
 import difflib
 import numbers
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
@@ -36,10 +37,21 @@ class UserError(Exception):
 
 
 def nearest(word: str, known: Iterable[str], written: str = "") -> str:
-    """Returns "; did you mean WRITTEN...?" with the known word that is most like this one; empty without any."""
+    """Returns "; did you mean WRITTEN...?" with the known word that is most like this one; empty without any.
+
+    Initials count too: lr is learning_rate.
+    """
     by_lower = {each.lower(): each for each in known}
+    initials = {"".join(part[:1] for part in re.split("[_-]", each)): each for each in reversed(by_lower)}
     near = difflib.get_close_matches(word.lower(), by_lower, 1)
-    return f"; did you mean {written}{by_lower[near[0]]}?" if near else ""
+    found = near[0] if near else initials.get(word.lower(), "") if len(word) > 1 else ""
+    return f"; did you mean {written}{by_lower[found]}?" if found else ""
+
+
+def nearest_first(word: str, known: Iterable[str], rest: str, written: str = "") -> str:
+    """Returns "; REST", which may be a long list of what is known; before it the nearest word, if there is one."""
+    near = nearest(word, known, written)
+    return f"{near} {rest[:1].upper()}{rest[1:]}" if near else f"; {rest}"
 
 
 COUNT = "[1, inf)"
@@ -141,6 +153,19 @@ def value_from_python(field: dataclasses.Field, value: Any) -> Any:
     if type(value) is not field.type:
         raise UserError(f"{field.name} is {shown}: must be of type {getattr(field.type, '__name__', field.type)}")
     return value
+
+
+def range_in_words(interval: str, is_whole: bool) -> str:
+    """Returns an interval such as "[0, 1)" in words: "from 0 to below 1"; of whole numbers, to the last one."""
+    (low, high), with_low, with_high = interval[1:-1].split(", "), interval[0] == "[", interval[-1] == "]"
+    if is_whole and high != "inf" and not with_high:
+        high, with_high = str(int(high) - 1), True
+    top = f"{int(high):,}" if high.lstrip("-").isdecimal() else high
+    if high == "inf":
+        return f"{low} or more" if with_low else f"above {low}"
+    if with_low:
+        return f"from {low} to {top}" if with_high else f"from {low} to below {top}"
+    return f"above {low}, and {top} at most" if with_high else f"above {low} and below {top}"
 
 
 def is_within(value: float, interval: str) -> bool:
