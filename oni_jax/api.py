@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,9 +28,16 @@ from oni_jax.types import EVERYTHING, EnvSpec
 
 if TYPE_CHECKING:
     from oni_jax.envs.gymnasium_vector import GymnasiumVector
+    from oni_jax.show.film import Film
 
 
-def train(config: Config | None = None, *, stop: StopRequest | None = None, **values: Any) -> "Run":
+def train(
+    config: Config | None = None,
+    *,
+    stop: StopRequest | None = None,
+    on_row: Callable[[Mapping[str, Any]], object] | None = None,
+    **values: Any,
+) -> "Run":
     """Trains an agent, or resumes the training of one, until a limit of its settings; the same as `launch.train`.
 
     In a script it belongs under `if __name__ == "__main__":`, since actor processes import the script. Ctrl-C saves
@@ -39,6 +46,8 @@ def train(config: Config | None = None, *, stop: StopRequest | None = None, **va
     Args:
         config: settings; the defaults when left out.
         stop: a request from outside to save and end.
+        on_row: is called with each row of metrics, as in metrics.jsonl, between updates. What it raises is raised here,
+            after the run is saved.
         **values: settings by the names of the flags, as in `train(root_env="Catch-v0", llm_reward_type="none")`. One
             that may hold several values takes a list, too.
 
@@ -69,7 +78,7 @@ def train(config: Config | None = None, *, stop: StopRequest | None = None, **va
     with contextlib.ExitStack() as stack:
         if not is_given and threading.current_thread() is threading.main_thread():  # only there can signals be handled
             stack.enter_context(stop.installed())
-        build.run(config, stop)
+        build.run(config, stop, on_row=on_row or (lambda row: None))
     return Run(folder)
 
 
@@ -224,6 +233,28 @@ class Run:
             UserError: bad input, or no such run or checkpoint.
             ChildError: an actor process was lost; its episodes would be missing.
         """
+        return self._evaluated(episodes, values)[1]
+
+    def film(self, which: str = "best", episodes: int = 16, **values: Any) -> "Film":
+        """Plays episodes as `evaluate` does, and makes a film of one, which a notebook shows.
+
+        Args:
+            which: best, median or worst, by its return.
+            episodes: their number.
+            **values: see `evaluate`.
+
+        Raises:
+            UserError, ChildError: see `evaluate`.
+        """
+        from oni_jax.evaluation.recording import BEST, MEDIAN, WORST
+        from oni_jax.show.film import film_of
+
+        if which not in (BEST, MEDIAN, WORST):
+            raise UserError(f"which is {which!r}: must be {BEST}, {MEDIAN} or {WORST}")
+        return film_of(*self._evaluated(episodes, values), which)
+
+    def _evaluated(self, episodes: int, values: dict[str, Any]) -> tuple[Any, Any]:
+        """Returns the player, and its evaluation."""
         from oni_jax.evaluation.config import RANDOM, EvaluationConfig, check_evaluate
         from oni_jax.evaluation.players import chosen_players, evaluated_task, load_player, with_scoring
         from oni_jax.evaluation.program import play
@@ -241,10 +272,10 @@ class Run:
         check_evaluate(config)
         task = evaluated_task(config)
         if config.policy == RANDOM:
-            return _whole(play(config, chosen_players(config, task, None, config.checkpoint)[0]))
-        player = load_player(config, experiment, self.env_steps, task)
-        played = _whole(play(config, with_scoring(player)))
-        return played._replace(labels_by=self._run.labels_by())
+            player = chosen_players(config, task, None, config.checkpoint)[0]
+            return player, _whole(play(config, player))
+        player = with_scoring(load_player(config, experiment, self.env_steps, task))
+        return player, _whole(play(config, player))._replace(labels_by=self._run.labels_by())
 
     @functools.cached_property
     def _pretrained(self) -> Any:

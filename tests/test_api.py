@@ -1,8 +1,10 @@
 """The Python interface: one import, without JAX, that trains, acts, scores, reads metrics and evaluates."""
 
+import base64
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import threading
@@ -10,6 +12,7 @@ import threading
 import jax
 import numpy as np
 import pytest
+from PIL import Image
 
 import oni_jax
 from launch import flags
@@ -230,13 +233,47 @@ def test_the_notebook_runs(tmp_path):
     """Its cells, one after the other, in a process without a script, as a notebook's is."""
     cells = json.loads((ROOT / "docs" / "quickstart.ipynb").read_text())["cells"]
     code = ["".join(cell["source"]).removesuffix(";") for cell in cells if cell["cell_type"] == "code"]
-    assert len(code) == 5
+    assert len(code) == 6 and '"pip", "install"' in code[0]  # where it is not installed
     shown = 'assert values.min() >= 0 and values[0] > values[1], values; assert metrics["mean_return"][-1] > 0.5'
-    code += [f"values = run.score(texts); {shown}; assert evaluation.complete"]
+    code += [f"values = run.score(texts); {shown}; assert evaluation.complete; assert film.data and rows"]
     environment = {**os.environ, "MPLBACKEND": "Agg", "PYTHONPATH": str(ROOT)}
     words = [sys.executable, "-c", "\n".join(code)]
     result = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stderr[-2000:]
+
+
+def test_rows_are_handed_to_a_function(tmp_path):
+    rows = []
+    run = oni_jax.train(**SETTINGS, train_dir=tmp_path, experiment="rows", on_row=rows.append)
+    assert [row["env_steps"] for row in rows] == run.metrics()["env_steps"].tolist() and len(rows) > 1
+    assert json.dumps(rows) and rows[-1]["env_steps"] == 4096 and "mean_return" in rows[-1]
+
+
+@pytest.mark.parametrize("at", [256, 4096])
+def test_error_of_the_function_ends_the_run_which_is_saved(tmp_path, at):
+    def stop_early(row):
+        if row["env_steps"] >= at:
+            raise ValueError("seen enough")
+
+    with pytest.raises(ValueError, match="seen enough") as error:
+        oni_jax.train(**SETTINGS, train_dir=tmp_path, experiment="early", on_row=stop_early)
+    assert "stop_early" in [frame.name for frame in error.traceback]
+    run = oni_jax.load_run(str(tmp_path / "early"))
+    assert run.metrics()["env_steps"][-1] >= at and run.evaluate(episodes=1, num_workers=1).complete
+    assert oni_jax.train(**SETTINGS, train_dir=tmp_path, experiment="early").metrics()["env_steps"][-1] == 4096
+
+
+def test_film_is_shown_by_a_notebook(run, tmp_path):
+    film = run.film("worst", episodes=3, num_workers=1)
+    assert "the worst of 3 episodes, return" in film.about and len(repr(film)) < 200
+    shown = film._repr_html_()
+    (data,) = re.findall(r'<img src="data:image/gif;base64,([A-Za-z0-9+/=]+)"', shown)
+    assert base64.b64decode(data) == film.data and film.data.startswith(b"GIF8")
+    film.save(tmp_path / "film.gif")
+    with Image.open(tmp_path / "film.gif") as image:
+        image.seek(1)  # it has several pictures
+    with pytest.raises(oni_jax.UserError, match="which is 'wurst': must be best, median or worst"):
+        run.film("wurst")
 
 
 def test_no_run(tmp_path):

@@ -5,7 +5,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -21,7 +21,7 @@ from oni_jax.learner.compilations import CompilationCounter
 from oni_jax.learner.loop import Annotator, Learner, Scalars
 from oni_jax.learner.peers.peers import Decision
 from oni_jax.learner.update import TrainState
-from oni_jax.metrics.rows import Row, numbers
+from oni_jax.metrics.rows import Row, numbers, plain_row
 from oni_jax.metrics.sinks import MultiSink, build_sinks, write_json
 from oni_jax.metrics.statistics import RollingStats
 from oni_jax.ops.episode_sums import INTRINSIC_RETURN
@@ -38,6 +38,9 @@ from oni_jax.worlds.base import World, WorldReport
 
 COUNTS = ("episodes", "actor_restarts", "game_restarts", "bad_updates")  # of Progress
 LABEL_COUNTS = ("labels_held", "labels_asked", "labels_unanswered", "answers_unreadable", "requests_failed")
+
+
+OnRow = Callable[[Mapping[str, Any]], object]
 
 
 @dataclasses.dataclass
@@ -82,6 +85,7 @@ class Training:
         checkpoints: Checkpoints | None,
         progress: Progress,
     ):
+        self._on_row: OnRow = lambda row: None
         self._plan, self._config, self._folder = plan, plan.config, folder
         config = plan.config
         self._held = HeldFolder(folder) if checkpoints else None
@@ -105,8 +109,12 @@ class Training:
         self._started = time.monotonic()
         learner.message_counts.restore(folder)
 
-    def train(self, stop: StopRequest) -> None:
-        """Trains until a limit of `config.run` or a stop request; saves at the end, unless interrupted twice."""
+    def train(self, stop: StopRequest, on_row: OnRow = lambda row: None) -> None:
+        """Trains until a limit of `config.run` or a stop request; saves at the end, unless interrupted twice.
+
+        on_row: called with each row of metrics by the primary process; the last one when all is saved.
+        """
+        self._on_row = on_row
         of_all = f" in each of {self._peers.num} processes" if self._peers.num > 1 else ""
         where = f"{self._world.description}{of_all}, learning on {jax.default_backend()}"
         print(f"{where}; compiling the update, some 20 s at the first start, a minute for a GPU", flush=True)
@@ -141,7 +149,8 @@ class Training:
                     self._save(at_rest)
                     self._annotator.close()  # waits for answers in flight, which the summary counts
                 if last_row:
-                    self._show({**last_row, **self._counts()}, sinks, view)
+                    last_row = {**last_row, **self._counts()}
+                    self._show(last_row, sinks, view)
                 unsaved = "" if isinstance(sys.exception(), KeyboardInterrupt) else self._why_unsaved(at_rest)
                 if is_primary:
                     state = DIED if sys.exception() else UNSAVED if unsaved else self._state()
@@ -156,6 +165,8 @@ class Training:
                         print(printable(f"labels by: {summary['labels_by']} ({held})"), flush=True)
 
         self._check_kept(unsaved)
+        if last_row:
+            self._call_back(last_row)
 
     def _check_kept(self, unsaved: str) -> None:
         """Raises UnsavedError or FolderGoneError: the run is not where it was, as it should be. `unsaved`: why."""
@@ -216,6 +227,7 @@ class Training:
                 row = self._row(self._metrics)
                 if not ended:
                     self._show(row, sinks, view)
+                    self._call_back(row)
             steps_due = run.save_every_steps and progress.env_steps - steps_saved >= run.save_every_steps
             if not ended and (steps_due or agreed.save):
                 steps_saved = progress.env_steps
@@ -229,6 +241,10 @@ class Training:
         sinks.write(self.progress.env_steps, row)
         unknown = dict.fromkeys((f"episode/{name}" for name in self._returns.names), math.nan)
         view.update({**unknown, **row, **self._early()})
+
+    def _call_back(self, row: Row) -> None:
+        if self._peers.is_primary:
+            self._on_row(plain_row(row))
 
     def _early(self) -> Row:
         """Returns, as long as the environments have not played an episode of full length, that those ended were short.
