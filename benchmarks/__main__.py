@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from absl import app, flags
 
-from benchmarks.harness import REPEATS, SMOKE, print_figures
+from benchmarks.harness import REPEATS, SMOKE, print_figures, run_app
 
 PARTS = (
     "env_step",
@@ -81,4 +81,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    run_app(main)

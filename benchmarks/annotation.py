@@ -17,9 +17,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import psutil
-from absl import app, flags
+from absl import flags
 
-from benchmarks.harness import JSON, alternate, num_repeats, sized, spread, write_report
+from benchmarks.harness import JSON, alternate, num_repeats, run_app, sized, spread, write_report
 from benchmarks.samples import sample_messages
 from oni_jax.annotation.judge import JUDGE_MODEL, EmbeddedJudge, JudgeOptions
 from oni_jax.annotation.label_store import LabelStore
@@ -148,4 +148,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    run_app(main)

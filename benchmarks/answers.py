@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from absl import app, flags
 
-from benchmarks.harness import JSON, sized, write_report
+from benchmarks.harness import JSON, run_app, sized, write_report
 from oni_jax.annotation.queries.choices import decode_label
 from oni_jax.answers.answerer import shipped_path
 from oni_jax.answers.form import read_answers
@@ -134,4 +134,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    run_app(main)

@@ -7,9 +7,9 @@ import os
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from absl import app, flags
+from absl import flags
 
-from benchmarks.harness import JSON, sized, write_report
+from benchmarks.harness import JSON, run_app, sized, write_report
 from oni_jax.annotation.queries.suggestions import parsed
 from oni_jax.answers.answerer import shipped_path
 from oni_jax.answers.form import NO_GOAL, AnswerFile, read_answers, write_answers
@@ -89,4 +89,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    run_app(main)

@@ -12,9 +12,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from absl import app, flags
+from absl import flags
 
-from benchmarks.harness import JSON, alternate, num_repeats, ratio, sized, spread, write_report
+from benchmarks.harness import JSON, alternate, num_repeats, ratio, run_app, sized, spread, write_report
 from benchmarks.reward_files import REWARD_TYPES
 from benchmarks.training import SMOKE_FLAGS, Run, train
 
@@ -88,4 +88,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    run_app(main)

@@ -20,9 +20,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from absl import app, flags
+from absl import flags
 
 from benchmarks import harness
+from benchmarks.harness import run_app
 from benchmarks.host_envs import BuiltEngine, GymnasiumEnvs, HostEnvs, NleEnvs
 from oni_jax.envs.nethack.native.stepper import why_not
 from oni_jax.envs.nethack.native.vector_env import why_not_built
@@ -163,4 +164,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    run_app(main)

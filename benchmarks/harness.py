@@ -11,11 +11,12 @@ import sys
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from importlib import metadata, util
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
-from absl import flags
+from absl import app, flags
 
 from oni_jax.host.runtime import ChildError, code_commit, start_child, stop_child
+from oni_jax.settings.fields import UserError, printable
 
 SMOKE = flags.DEFINE_bool("smoke", False, "Small sizes and few repeats: shows that it runs, not how fast.")
 REPEATS = flags.DEFINE_integer(
@@ -27,6 +28,29 @@ ROOT_ENV = "NetHackScoreExtendedActions-v1"  # the task that is measured
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "nle", "numpy", "aiohttp", "orbax-checkpoint", "gymnasium", "torch")
 
 T = TypeVar("T")
+
+
+def run_app(main: Callable[[Sequence[str]], int | None]) -> None:
+    """Runs a program with absl's flags and the process's command line. A usage error is one line, and exit code 2."""
+
+    def parse(argv: Sequence[str]) -> Sequence[str]:
+        try:
+            return flags.FLAGS(argv)
+        except flags.Error as error:
+            _refuse(error)
+
+    def run(argv: Sequence[str]) -> int | None:
+        try:
+            return main(argv)
+        except (UserError, app.UsageError) as error:
+            return _refuse(error)
+
+    app.run(run, flags_parser=parse)
+
+
+def _refuse(error: Exception) -> NoReturn:
+    print(f"error: {printable(' '.join(str(error).split()))}", file=sys.stderr)
+    sys.exit(2)
 
 
 def num_repeats(full: int = 5) -> int:

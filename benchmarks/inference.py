@@ -16,10 +16,10 @@ from importlib import util
 from typing import Any
 
 import numpy as np
-from absl import app, flags
+from absl import flags
 
 from benchmarks.builders import PolicyStep
-from benchmarks.harness import JSON, alternate, measure_rate, num_repeats, ratio, sized, spread, write_report
+from benchmarks.harness import JSON, alternate, measure_rate, num_repeats, ratio, run_app, sized, spread, write_report
 from oni_jax.learner.compilations import CompilationCounter
 
 _BATCH_SIZES = flags.DEFINE_list(
@@ -99,4 +99,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    run_app(main)

@@ -17,9 +17,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
 
-from absl import app
-
-from benchmarks.harness import JSON, sized, write_report
+from benchmarks.harness import JSON, run_app, sized, write_report
 from benchmarks.llama_cpp import MODEL_NAME, LlamaServer
 from benchmarks.messages import collect
 from oni_jax.annotation.asker import Asked
@@ -111,4 +109,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    run_app(main)

@@ -18,9 +18,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from absl import app, flags
+from absl import flags
 
-from benchmarks.harness import JSON, sized, write_report
+from benchmarks.harness import JSON, run_app, sized, write_report
 from benchmarks.training import SMALL_FLAGS
 from oni_jax.host.run_files import saved_steps
 from tests.support.faults import LabelAudit, Server, start_run
@@ -109,4 +109,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    run_app(main)

@@ -17,9 +17,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from absl import app, flags
+from absl import flags
 
-from benchmarks.harness import JSON, MACHINE, ROOT_ENV, environment, sized
+from benchmarks.harness import JSON, MACHINE, ROOT_ENV, environment, run_app, sized
 from benchmarks.training import LAUNCH_TRAIN, SMOKE_FLAGS, train
 
 PUBLISHED_FILE = pathlib.Path(__file__).with_name("published_curves.json")
@@ -169,4 +169,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    run_app(main)

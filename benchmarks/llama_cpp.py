@@ -15,8 +15,9 @@ import sys
 from collections.abc import Sequence
 from typing import Self
 
-from absl import app, flags
+from absl import flags
 
+from benchmarks.harness import run_app
 from tests.support.faults import free_port
 from tests.support.server_process import CACHE, ServerProcess, run
 
@@ -111,4 +112,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    run_app(main)

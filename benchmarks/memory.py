@@ -11,9 +11,10 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from absl import app, flags
+from absl import flags
 
 from benchmarks import harness
+from benchmarks.harness import run_app
 from benchmarks.host_envs import HostEnvs
 from benchmarks.training import SMOKE_FLAGS, memory_of, train
 from oni_jax.settings.worlds import EnvConfig, NetHackConfig
@@ -92,4 +93,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    run_app(main)

@@ -15,9 +15,9 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from absl import app, flags
+from absl import flags
 
-from benchmarks.harness import JSON, alternate, measure_rate, num_repeats, ratio, sized, spread, write_report
+from benchmarks.harness import JSON, alternate, measure_rate, num_repeats, ratio, run_app, sized, spread, write_report
 from benchmarks.training import train
 from launch import annotate_segments, collect_segments, train_potential, write_goals
 from oni_jax.host.runtime import StopRequest, no_garbage_collection
@@ -117,4 +117,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    run_app(main)

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-from absl import app, flags
+from absl import flags
 
 from benchmarks.builders import Update, config_of
-from benchmarks.harness import JSON, alternate, measure_rate, num_repeats, sized, spread, write_report
+from benchmarks.harness import JSON, alternate, measure_rate, num_repeats, run_app, sized, spread, write_report
 from benchmarks.reward_files import REWARD_TYPES
 from oni_jax.annotation.queries.choices import encode_label
 from oni_jax.types import Annotation
@@ -61,4 +61,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    run_app(main)

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple, cast
 
 import jax
 import numpy as np
-from absl import app, flags
+from absl import flags
 
-from benchmarks.harness import JSON, ROOT_ENV, SMOKE, sized, write_report
+from benchmarks.harness import JSON, ROOT_ENV, SMOKE, run_app, sized, write_report
 from benchmarks.messages import collect
 from oni_jax.annotation.queries.choices import encode_label
 from oni_jax.envs.nethack.judge_rules import judge_caption, judge_pair, message_value
@@ -268,4 +268,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    run_app(main)

@@ -27,11 +27,12 @@ from typing import Any
 
 import jax
 import numpy as np
-from absl import app, flags
+from absl import flags
 
 from benchmarks import harness
 from benchmarks.acting import config_with, cpu_secs, measure_acting
 from benchmarks.builders import PolicyStep, Update, config_of
+from benchmarks.harness import run_app
 from benchmarks.training import SMALL_FLAGS, train
 from oni_jax.envs.base import record_dtype
 from oni_jax.envs.registry import env_spec
@@ -267,4 +268,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    run_app(main)

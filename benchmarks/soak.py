@@ -23,9 +23,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 import psutil
-from absl import app, flags
+from absl import flags
 
-from benchmarks.harness import JSON, sized, write_report
+from benchmarks.harness import JSON, run_app, sized, write_report
 from benchmarks.training import SMALL_FLAGS
 from tests.support.faults import SERVER_FAULTS, LabelAudit, Server, compare, start_run, take_sample
 from tests.support.launched import Launched, rows
@@ -150,4 +150,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    run_app(main)

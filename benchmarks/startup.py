@@ -9,9 +9,10 @@ import shlex
 import tempfile
 from collections.abc import Sequence
 
-from absl import app, flags
+from absl import flags
 
 from benchmarks import harness
+from benchmarks.harness import run_app
 from benchmarks.training import SMALL_FLAGS, train
 
 _TRAIN_FLAGS = flags.DEFINE_string("train_flags", None, "Flags of every run. (default: none; small with --smoke)")
@@ -37,4 +38,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    run_app(main)

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from absl import app, flags
+from absl import flags
 
 from benchmarks.builders import Update, config_of, flops_per_frame
-from benchmarks.harness import JSON, alternate, measure_rate, num_repeats, ratio, sized, spread, write_report
+from benchmarks.harness import JSON, alternate, measure_rate, num_repeats, ratio, run_app, sized, spread, write_report
 from benchmarks.reward_files import REWARD_TYPES
 from oni_jax.learner.compilations import CompilationCounter
 from oni_jax.networks.precision import PRECISIONS
@@ -127,4 +127,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    run_app(main)

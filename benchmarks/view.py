@@ -24,10 +24,9 @@ from typing import Any, TextIO
 
 import jax
 import numpy as np
-from absl import app
 from rich.console import Console
 
-from benchmarks.harness import JSON, num_repeats, sized, spread, write_report
+from benchmarks.harness import JSON, num_repeats, run_app, sized, spread, write_report
 from oni_jax.envs.base import make_step_output
 from oni_jax.envs.display import Terminal
 from oni_jax.envs.registry import make_vector_env
@@ -228,4 +227,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    run_app(main)

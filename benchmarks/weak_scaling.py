@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-from absl import app, flags
+from absl import flags
 
 from benchmarks.builders import Update, config_of
 from benchmarks.harness import (
@@ -26,6 +26,7 @@ from benchmarks.harness import (
     alternate,
     num_repeats,
     ratio,
+    run_app,
     run_together,
     sized,
     spread,
@@ -136,4 +137,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    run_app(main)

@@ -31,6 +31,7 @@ from benchmarks.harness import (
     num_cpu_devices,
     num_repeats,
     ratio,
+    run_app,
     run_together,
     sized,
     spread,
@@ -245,4 +246,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    run_app(main)

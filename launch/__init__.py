@@ -2,7 +2,9 @@
 
 import sys
 
-if sys.argv[:1] == ["-m"] or sys.argv[0].endswith("/oni"):  # a program of this package starts; else it is imported
+if getattr(sys, "argv", [])[:1] == ["-m"] or sys.argv[0].endswith("/oni"):  # a program of this package starts
     from launch.interrupts import leave_quietly
+    from launch.programs import check_module
 
     leave_quietly()
+    check_module(sys.orig_argv)  # else Python looks for the module, and ends with words of its own

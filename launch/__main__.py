@@ -4,7 +4,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from launch.programs import programs
+from launch.programs import programs, unknown_program
 from oni_jax.host.files import keep_printing
 
 USAGE = "python -m launch.PROGRAM --help lists its flags"
@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         keep_printing()
     if words and words[0].lstrip("-") not in ("h", "help"):
-        print(f"error: {words[0]!r} is unknown; write python -m launch, which lists the programs", file=sys.stderr)
+        print(f"error: {unknown_program(words[0])}", file=sys.stderr)
         return 2
     width = max(map(len, known))
     for name, text in known.items():

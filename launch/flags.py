@@ -13,16 +13,36 @@ from launch import named_configs, refused_flags
 from oni_jax.evaluation.config import EvaluationConfig
 from oni_jax.host.plugins import load_plugins, with_plugins
 from oni_jax.runs.run import Run
-from oni_jax.settings.config import Config
+from oni_jax.settings.config import Config, of_each_reward, value_of_reward
 from oni_jax.settings.fields import Program, UserError, nearest, settings, with_values
 from oni_jax.settings.plugins import with_brought
 from oni_jax.training.checks import check_run
 
 TRAINING = Config()
 check = check_run
+# Names of other systems' flags, and what they are here.
+NAMES_ELSEWHERE = {
+    "lr": "learning_rate",
+    "env_id": "root_env",
+    "env_name": "root_env",
+    "task": "root_env",
+    "num_envs": "num_envs_per_worker",
+    "n_envs": "num_envs_per_worker",
+    "n_steps": "rollout",
+    "num_steps": "rollout",
+    "steps": "train_for_env_steps",
+    "total_timesteps": "train_for_env_steps",
+    "max_steps": "train_for_env_steps",
+    "name": "experiment",
+    "run_name": "experiment",
+    "ent_coef": "exploration_loss_coeff",
+    "entropy_coeff": "exploration_loss_coeff",
+    "bs": "batch_size",
+    "model": "llm_model",
+    "server": "llm_server_addr",
+    "reward_type": "llm_reward_type",
+}
 _TRUTHS = (*refused_flags.ON, *refused_flags.OFF)
-# One value for all rewards of a run: goals and JSON have commas.
-OF_ALL = {"extrinsic_reward_coeff", "label_store", "goal", "llm_extra_body", "llm_extra_headers"}
 
 
 def parse(argv: Sequence[str], defaults: Program = TRAINING) -> Program:
@@ -110,18 +130,14 @@ def _of_each_reward(words: Sequence[str], defaults: Config) -> Iterator[tuple[li
     words = list({word.partition("=")[0]: word for word in words}.values())  # the last value of a flag holds
     given = [word.removeprefix("--llm_reward_type=") for word in words if word.startswith("--llm_reward_type=")]
     count = len(given[-1].split(",")) if given else len(terms)
-    lists = {field.name for part in (defaults.reward, defaults.annotation) for field, _ in settings(part)} - OF_ALL
-
+    lists = of_each_reward(defaults)
     secrets = {field.name for field, _ in settings(defaults) if field.metadata["secret"]}
 
     def value(word: str, index: int) -> str:
         name, _, text = word.removeprefix("--").partition("=")
         values = text.split(",") if name in lists else [text]
-        if len(values) not in (1, count):
-            shown = f"--{name}" if name in secrets else f"--{name} {text}"
-            joined = "; + joins several servers of one reward" if name == "llm_server_addr" else ""
-            raise UserError(f"{shown}: {len(values)} values for {count} rewards; give one, or one for each{joined}")
-        return f"--{name}={values[index % len(values)]}"
+        shown = f"--{name}" if name in secrets else f"--{name} {text}"
+        return f"--{name}={value_of_reward(values, index, count, shown)}"
 
     for index in range(count):
         yield (list(words) if count == 1 else [value(word, index) for word in words]), terms[index % len(terms)]
@@ -129,13 +145,32 @@ def _of_each_reward(words: Sequence[str], defaults: Config) -> Iterator[tuple[li
 
 def _parse_words(words: Sequence[str], defaults: Program) -> Program:
     values = define_flags(defaults)
-    try:
-        values(["", *words])
-    except flags.Error as error:
-        raise UserError(" ".join(str(error).split())) from None
+    secrets = {field.name for field, _ in settings(defaults) if field.metadata["secret"]}
+    for word in words:
+        name, _, text = word.removeprefix("--").partition("=")
+        try:
+            values[name].parser.parse(text)
+        except (flags.Error, ValueError, TypeError):
+            shown = "" if name in secrets else f" {text}"
+            raise UserError(f"--{name}{shown}{_wanted(values[name], text)}") from None
+    values(["", *words])
     if values["device"].value == "cpu":
         os.environ["JAX_PLATFORMS"] = "cpu"
     return config_from_flags(values, defaults)
+
+
+def _wanted(flag: flags.Flag, text: str) -> str:
+    """Returns what a flag takes instead of a text that is no value of it."""
+    kind = flag.flag_type()
+    if kind == "int":
+        try:
+            example = f", such as {int(float(text))}"
+        except (ValueError, OverflowError):
+            example = ""
+        return f": must be a whole number{example}"
+    if choices := getattr(flag.parser, "enum_values", ()):
+        return f": must be one of {', '.join(choices)}{nearest(text, choices)}"
+    return ": must be true or false" if kind == "bool" else ": must be a number"
 
 
 def aliases(defaults: Any) -> dict[str, str]:
@@ -265,6 +300,8 @@ def _refuse(name: str, value: str | None, known: Sequence[str]) -> None:
     """Raises UserError for an unknown or refused flag, unless its value is harmless."""
     refusal = refused_flags.find_refusal(name)
     if refusal is None:
-        raise UserError(f"unknown flag --{name}{nearest(name, known, '--') or '; --help lists all'}")
+        meant = NAMES_ELSEWHERE.get(name, "")
+        hint = nearest(meant if meant in known else name, known, "--") or "; --help lists all"
+        raise UserError(f"unknown flag --{name}{hint}")
     if (value or "true").lower() not in refusal.harmless:
         raise UserError(f"--{name}: {refusal.why}")

@@ -9,7 +9,7 @@ from absl.flags import Flag
 
 from launch import flags, named_configs, programs
 from oni_jax.settings.config import Config
-from oni_jax.settings.fields import Setting, UserError, nearest, own_settings, sections, settings
+from oni_jax.settings.fields import Setting, UserError, nearest_first, own_settings, sections, settings
 
 _WORDS = ("-h", "-help", "--help", "--helpfull", "--helpshort")
 ALL, CONFIGS = "all", "configs"
@@ -52,8 +52,9 @@ def help_text(name: str, defaults: Any, topic: str = "") -> str:
         return _filled(_describe_other(others[flag]), width)
     if topic and topic != ALL:
         known = [*parts, *([CONFIGS] if isinstance(defaults, Config) else []), ALL]
-        hint = nearest(flag, [*(field.name for field in fields), *others], "--help ")
-        raise UserError(f"--help {topic}: no such topic or flag; topics: {', '.join(known)}{hint}")
+        names = [*known, *(field.name for field in fields), *others]
+        hint = nearest_first(flag, names, f"topics: {', '.join(known)}", "--help ")
+        raise UserError(f"--help {topic}: no such topic or flag{hint}")
     positional = flags.positional(defaults)
     arguments = f"{positional.upper()}... " if positional else ""
     lines = [f"python -m launch.{name} {arguments}[--flag value]..."]

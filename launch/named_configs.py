@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from oni_jax.host.files import read_regular
 from oni_jax.host.run_files import SETTINGS, saved_steps
 from oni_jax.runs.experiment import experiment_folder
-from oni_jax.runs.run import MAX_BYTES, Run
+from oni_jax.runs.run import MAX_BYTES, Run, nearest_run
 from oni_jax.settings.config import Config, check_values, config_from_json
-from oni_jax.settings.fields import UserError, nearest, settings, with_values
+from oni_jax.settings.fields import UserError, nearest_first, settings, with_values
 from oni_jax.settings.json_text import parsed, unsealed
 from oni_jax.settings.run import RunConfig
 
@@ -29,8 +29,8 @@ def load(name: str) -> Config:
         UserError: there is no such name or file, or a setting is unknown or outside its range.
     """
     if not name.endswith(".json") and name not in names():
-        near = nearest(name, names())
-        raise UserError(f"--config {name}: unknown; name a .json file, or one of {', '.join(names())}{near}")
+        hint = nearest_first(name, names(), f"name a .json file, or one of {', '.join(names())}")
+        raise UserError(f"--config {name}: unknown{hint}")
     path = pathlib.Path(name) if name.endswith(".json") else FOLDER / f"{name}.json"
     try:
         text = read_regular(path, MAX_BYTES, follows_links=True)
@@ -72,7 +72,7 @@ def resumed(folder: str) -> Config:
     if not os.path.isdir(folder):
         inside = os.path.normpath(os.path.join(RunConfig().train_dir, folder))
         hint = f"name the run's folder, {inside}" if os.path.isdir(inside) else "python -m launch.ls lists runs"
-        raise UserError(f"--resume {folder}: there is no such folder; {hint}")
+        raise UserError(f"--resume {folder}: there is no such folder{nearest_run(folder, hint)}")
     try:
         config = Run(folder).config
     except UserError as error:

@@ -4,7 +4,6 @@ python -m launch.plot score_retrieval score_extrinsic
 """
 
 import dataclasses
-import difflib
 import os
 import sys
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from launch.program import brief_program
 from oni_jax.host.run_files import last_row
 from oni_jax.metrics.names import METRICS
 from oni_jax.settings.config import check_values
-from oni_jax.settings.fields import UserError, printable, setting
+from oni_jax.settings.fields import UserError, nearest, printable, setting
 from oni_jax.show.report.config import ReportConfig
 from oni_jax.show.report.listing import PLOTS, run_folder, runs_inside
 
@@ -65,9 +64,8 @@ def _run(config: PlotConfig) -> int:
     print("\n".join([*(f"skipped {line}" for line in skipped), *written]))
     if missing and chosen:
         metric = figures[missing[0]][0].metric
-        near = difflib.get_close_matches(metric, METRICS, 1) if metric not in METRICS else []
-        hint = f"did you mean {near[0]}?" if near else "docs/metrics.md lists all"
-        raise UserError(f"--metrics {metric}: no run has data for it; {hint}")
+        hint = (metric not in METRICS and nearest(metric, METRICS)) or "; docs/metrics.md lists all"
+        raise UserError(f"--metrics {metric}: no run has data for it{hint}")
     if len(named := _named(config)) == 1:
         train_dir, name = os.path.split(named[0])
         show(command("report", ReportConfig(), train_dir=train_dir, experiment=name))

@@ -4,7 +4,6 @@
 """
 
 import contextlib
-import dataclasses
 import functools
 import json
 import numbers
@@ -12,7 +11,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,17 +23,24 @@ from oni_jax.host.runtime import ChildError, StopRequest
 from oni_jax.runs import run as runs
 from oni_jax.runs.experiment import check_unchanged, experiment_folder
 from oni_jax.runs.shared_file import shipped
-from oni_jax.settings.config import Config, check_values
-from oni_jax.settings.fields import UserError, nearest, settings, with_values
+from oni_jax.settings.config import Config, check_values, with_values_of
+from oni_jax.settings.fields import UserError, nearest, settings, value_from_python
 from oni_jax.settings.worlds import num_processes
 from oni_jax.training.checks import check_run
 from oni_jax.types import EVERYTHING, EnvSpec
 
 if TYPE_CHECKING:
     from oni_jax.envs.gymnasium_vector import GymnasiumVector
+    from oni_jax.show.film import Film
 
 
-def train(config: Config | None = None, *, stop: StopRequest | None = None, **values: Any) -> "Run":
+def train(
+    config: Config | None = None,
+    *,
+    stop: StopRequest | None = None,
+    on_row: Callable[[Mapping[str, Any]], object] | None = None,
+    **values: Any,
+) -> "Run":
     """Trains an agent, or resumes the training of one, until a limit of its settings; the same as `launch.train`.
 
     In a script it belongs under `if __name__ == "__main__":`, since actor processes import the script. Ctrl-C saves
@@ -43,8 +49,10 @@ def train(config: Config | None = None, *, stop: StopRequest | None = None, **va
     Args:
         config: settings; the defaults when left out.
         stop: a request from outside to save and end.
-        **values: settings by the names of the flags, as in `train(root_env="Catch-v0", llm_reward_type="none")`;
-            with `plugin` also those that it brings.
+        on_row: is called with each row of metrics, as in metrics.jsonl, between updates. What it raises is raised here,
+            after the run is saved.
+        **values: settings by the names of the flags, as in `train(root_env="Catch-v0", llm_reward_type="none")`; with
+            `plugin` also those that it brings. One that may hold several values takes a list, too.
 
     Returns:
         The run.
@@ -73,7 +81,7 @@ def train(config: Config | None = None, *, stop: StopRequest | None = None, **va
     with contextlib.ExitStack() as stack:
         if not is_given and threading.current_thread() is threading.main_thread():  # only there can signals be handled
             stack.enter_context(stop.installed())
-        build.run(config, stop)
+        build.run(config, stop, on_row=on_row or (lambda row: None))
     return Run(folder)
 
 
@@ -140,20 +148,14 @@ def make_vec(
 
 
 def with_settings(config: Config, values: Mapping[str, Any]) -> Config:
-    """Returns the settings with some replaced, by name.
+    """Returns the settings with some replaced, by name, also by those that plugins bring.
 
     Raises:
-        UserError: there is no such setting, or it is of another type.
+        UserError: there is no such setting, it is of another type, or a list has not a value for each reward.
     """
-    config = with_plugins(config, str(values.get("plugin", config.env.plugin)))
-    known = {field.name: field.type for field, _ in settings(config)}
-    for name, value in values.items():
-        if name not in known:
-            raise UserError(f"{name}: there is no such setting{nearest(name, known)}")
-        if type(value) is not known[name] and (known[name], type(value)) != (float, int):
-            raise UserError(f"{name} is {value!r}: must be of type {getattr(known[name], '__name__', known[name])}")
-    others = tuple((with_values(reward, values), with_values(asked, values)) for reward, asked in config.others)
-    return dataclasses.replace(with_values(config, values), others=others)
+    plugin = values.get("plugin", config.env.plugin)
+    names = plugin if isinstance(plugin, list | tuple) else [plugin]
+    return with_values_of(with_plugins(config, ",".join(map(str, names))), values)
 
 
 def _whole(played: Any) -> Any:
@@ -258,13 +260,36 @@ class Run:
             UserError: bad input, or no such run or checkpoint.
             ChildError: an actor process was lost; its episodes would be missing.
         """
+        return self._evaluated(episodes, values)[1]
+
+    def film(self, which: str = "best", episodes: int = 16, **values: Any) -> "Film":
+        """Plays episodes as `evaluate` does, and makes a film of one, which a notebook shows.
+
+        Args:
+            which: best, median or worst, by its return.
+            episodes: their number.
+            **values: see `evaluate`.
+
+        Raises:
+            UserError, ChildError: see `evaluate`.
+        """
+        from oni_jax.evaluation.recording import BEST, MEDIAN, WORST
+        from oni_jax.show.film import film_of
+
+        if which not in (BEST, MEDIAN, WORST):
+            raise UserError(f"which is {which!r}: must be {BEST}, {MEDIAN} or {WORST}")
+        return film_of(*self._evaluated(episodes, values), which)
+
+    def _evaluated(self, episodes: int, values: dict[str, Any]) -> tuple[Any, Any]:
+        """Returns the player, and its evaluation."""
         from oni_jax.evaluation.config import RANDOM, EvaluationConfig, check_evaluate
         from oni_jax.evaluation.players import chosen_players, evaluated_task, load_player, with_scoring
         from oni_jax.evaluation.program import play
 
-        known = {field.name for field in dataclasses.fields(EvaluationConfig)}
-        if unknown := values.keys() - known:
-            raise UserError(f"{', '.join(sorted(unknown))}: there is no such setting of an evaluation")
+        known = {field.name: field for field, _ in settings(EvaluationConfig())}
+        for name in values.keys() - known:
+            raise UserError(f"{name}: there is no such setting of an evaluation{nearest(name, known)}")
+        values = {name: value_from_python(known[name], value) for name, value in values.items()}
         if others := values.keys() & {"train_dir", "experiment", "checkpoint", "compare", "compare_checkpoint"}:
             raise UserError(f"{', '.join(sorted(others))}: evaluate another `load_run(folder, env_steps)` instead")
         if files := values.keys() & {"json", "csv", "record", "record_format", "recordings_dir"}:
@@ -274,10 +299,10 @@ class Run:
         check_evaluate(config)
         task = evaluated_task(config)
         if config.policy == RANDOM:
-            return _whole(play(config, chosen_players(config, task, None, config.checkpoint)[0]))
-        player = load_player(config, experiment, self.env_steps, task)
-        played = _whole(play(config, with_scoring(player)))
-        return played._replace(labels_by=self._run.labels_by())
+            player = chosen_players(config, task, None, config.checkpoint)[0]
+            return player, _whole(play(config, player))
+        player = with_scoring(load_player(config, experiment, self.env_steps, task))
+        return player, _whole(play(config, player))._replace(labels_by=self._run.labels_by())
 
     @functools.cached_property
     def _pretrained(self) -> Any:

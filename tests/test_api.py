@@ -1,7 +1,10 @@
 """The Python interface: one import, without JAX, that trains, acts, scores, reads metrics and evaluates."""
 
+import base64
 import json
 import os
+import pathlib
+import re
 import subprocess
 import sys
 import threading
@@ -9,6 +12,7 @@ import threading
 import jax
 import numpy as np
 import pytest
+from PIL import Image
 
 import oni_jax
 from launch import flags
@@ -18,6 +22,7 @@ from oni_jax.envs.registry import make_vector_env
 from oni_jax.evaluation import program
 from oni_jax.evaluation.playing import ActorsLostError
 from oni_jax.host.runtime import ChildError
+from oni_jax.settings.config import Config
 from tests.evaluation.runs import CATCH, write_run
 from tests.support.processes import ROOT
 
@@ -140,6 +145,58 @@ def test_settings_hold_for_all_rewards():
         assert (own.annotation.llm_server_addr, own.reward.llm_reward_coeff) == ("host", 0.5)
 
 
+@pytest.mark.parametrize(
+    "given, flag_words",
+    [
+        ({"plugin": ["tests.support.corridor_plugin", "tests.support.signals_plugin"]}, ""),
+        ({"plugin": ("kitchen",)}, ""),
+        ({"plugin": []}, "--plugin="),
+        ({"llm_server_addr": ["one:1", "two:2"]}, "--llm_server_addr=one:1+two:2"),
+        ({"llm_reward_type": ["online_cls", "rnd"], "llm_reward_coeff": [1, 0.5]}, ""),
+        ({"llm_reward_type": "online_cls,rnd", "llm_reward_coeff": 1, "llm_model": "a,b"}, ""),
+        (
+            {"llm_reward_type": ["online_cls", "ellm"], "llm_server_addr": [["one:1", "two:2"], "three:3"]},
+            "--llm_reward_type=online_cls,ellm --llm_server_addr=one:1+two:2,three:3",
+        ),
+        ({"train_dir": pathlib.Path("there"), "seed": np.int64(3), "gamma": np.float64(0.5)}, ""),
+    ],
+)
+def test_values_from_python_are_those_of_the_flags(given, flag_words):
+    def text(value):
+        return ",".join(map(str, value)) if isinstance(value, list | tuple) else value
+
+    words = flag_words.split() or [f"--{name}={text(value)}" for name, value in given.items()]
+    assert with_settings(Config(), given) == flags.parse(words)
+
+
+@pytest.mark.parametrize(
+    "given, shown",
+    [
+        ({"root_env": ["a", "b"]}, "root_env is ['a', 'b']: takes one value, no list"),
+        ({"seed": [1, 2]}, "takes one value"),
+        ({"plugin": ["kitchen", 3]}, "plugin is 3: must be of type str"),
+        ({"llm_reward_type": ["online_cls", "rnd"], "llm_reward_coeff": [1.0, 1.0, 1.0]}, "3 values for 2 rewards"),
+        ({"llm_reward_coeff": [1.0, 1.0]}, "takes one value"),
+        ({"llm_api_key": ["hidden"]}, "takes one value"),
+        ({"seed": True}, "seed is True: must be of type int"),
+    ],
+)
+def test_lists_are_refused_where_there_is_one_value(given, shown):
+    with pytest.raises(oni_jax.UserError) as error:
+        with_settings(Config(), given)
+    assert shown in str(error.value) and "hidden" not in str(error.value)
+
+
+def test_list_of_plugins_serves_environments_and_evaluations(run):
+    envs = oni_jax.make_vec("Corridor-v0", plugin=["tests.support.corridor_plugin"])
+    envs.reset(seed=1)
+    envs.close()
+    plugins = ["tests.support.corridor_plugin", "tests.support.signals_plugin"]
+    assert run.evaluate(episodes=2, num_workers=1, plugin=plugins).complete
+    with pytest.raises(oni_jax.UserError, match="seed is '1': must be of type int"):
+        run.evaluate(seed="1")
+
+
 def test_training_goes_on_outside_the_main_thread(run, tmp_path):
     """It can't handle signals there."""
     failures, unrewarded = [], {"llm_reward_type": "none", "llm_reward_coeff": 0.0}
@@ -177,13 +234,47 @@ def test_the_notebook_runs(tmp_path):
     """Its cells, one after the other, in a process without a script, as a notebook's is."""
     cells = json.loads((ROOT / "docs" / "quickstart.ipynb").read_text())["cells"]
     code = ["".join(cell["source"]).removesuffix(";") for cell in cells if cell["cell_type"] == "code"]
-    assert len(code) == 5
+    assert len(code) == 6 and '"pip", "install"' in code[0]  # where it is not installed
     shown = 'assert values.min() >= 0 and values[0] > values[1], values; assert metrics["mean_return"][-1] > 0.5'
-    code += [f"values = run.score(texts); {shown}; assert evaluation.complete"]
+    code += [f"values = run.score(texts); {shown}; assert evaluation.complete; assert film.data and rows"]
     environment = {**os.environ, "MPLBACKEND": "Agg", "PYTHONPATH": str(ROOT)}
     words = [sys.executable, "-c", "\n".join(code)]
     result = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stderr[-2000:]
+
+
+def test_rows_are_handed_to_a_function(tmp_path):
+    rows = []
+    run = oni_jax.train(**SETTINGS, train_dir=tmp_path, experiment="rows", on_row=rows.append)
+    assert [row["env_steps"] for row in rows] == run.metrics()["env_steps"].tolist() and len(rows) > 1
+    assert json.dumps(rows) and rows[-1]["env_steps"] == 4096 and "mean_return" in rows[-1]
+
+
+@pytest.mark.parametrize("at", [256, 4096])
+def test_error_of_the_function_ends_the_run_which_is_saved(tmp_path, at):
+    def stop_early(row):
+        if row["env_steps"] >= at:
+            raise ValueError("seen enough")
+
+    with pytest.raises(ValueError, match="seen enough") as error:
+        oni_jax.train(**SETTINGS, train_dir=tmp_path, experiment="early", on_row=stop_early)
+    assert "stop_early" in [frame.name for frame in error.traceback]
+    run = oni_jax.load_run(str(tmp_path / "early"))
+    assert run.metrics()["env_steps"][-1] >= at and run.evaluate(episodes=1, num_workers=1).complete
+    assert oni_jax.train(**SETTINGS, train_dir=tmp_path, experiment="early").metrics()["env_steps"][-1] == 4096
+
+
+def test_film_is_shown_by_a_notebook(run, tmp_path):
+    film = run.film("worst", episodes=3, num_workers=1)
+    assert "the worst of 3 episodes, return" in film.about and len(repr(film)) < 200
+    shown = film._repr_html_()
+    (data,) = re.findall(r'<img src="data:image/gif;base64,([A-Za-z0-9+/=]+)"', shown)
+    assert base64.b64decode(data) == film.data and film.data.startswith(b"GIF8")
+    film.save(tmp_path / "film.gif")
+    with Image.open(tmp_path / "film.gif") as image:
+        image.seek(1)  # it has several pictures
+    with pytest.raises(oni_jax.UserError, match="which is 'wurst': must be best, median or worst"):
+        run.film("wurst")
 
 
 def test_no_run(tmp_path):

@@ -15,7 +15,7 @@ from oni_jax.settings.config import (
     config_to_json,
     hparams,
 )
-from oni_jax.settings.fields import UserError, is_within, sections, settings, with_values
+from oni_jax.settings.fields import UserError, is_within, range_in_words, sections, settings, with_values
 
 DEFAULTS = {
     "root_env": "NetHackScore-v1",
@@ -128,8 +128,8 @@ def test_defaults_pass_the_checks():
         ({"exploration_loss_coeff": -1.0}, ["--exploration_loss_coeff"]),
         ({"value_loss_coeff": float("nan")}, ["--value_loss_coeff nan"]),
         ({"learning_rate": float("inf")}, ["--learning_rate inf"]),
-        ({"gamma": 1.01}, ["--gamma 1.01", "[0, 1]"]),
-        ({"adam_beta1": 1.0}, ["--adam_beta1 1.0", "[0, 1)"]),
+        ({"gamma": 1.01}, ["--gamma 1.01", "from 0 to 1"]),
+        ({"adam_beta1": 1.0}, ["--adam_beta1 1.0", "from 0 to below 1"]),
         ({"num_workers": -1}, ["--num_workers -1"]),
         ({"num_envs_per_worker": 5}, ["--num_envs_per_worker 5", "--worker_num_splits 2"]),
         ({"worker_num_splits": 0}, ["--worker_num_splits 0"]),
@@ -236,3 +236,20 @@ def test_config_of_before_settings_were_nested_is_read():
     before = {field.name: flat(field.name, parts) for field in dataclasses.fields(Config) if field.name != "others"}
     others = [{name: flat(name, each) for name in ("reward", "annotation")} for each in parts["others"]]
     assert config_from_json(json.dumps({**before, "others": others})) == config == config_from_json(json.dumps(parts))
+
+
+@pytest.mark.parametrize(
+    "interval, is_whole, words",
+    [
+        ("[1, inf)", True, "1 or more"),
+        ("[0, inf]", True, "0 or more"),
+        ("(0, inf)", False, "above 0"),
+        ("[0, 1]", False, "from 0 to 1"),
+        ("[0, 1)", False, "from 0 to below 1"),
+        ("(0, 1]", False, "above 0, and 1 at most"),
+        ("(0, 1)", False, "above 0 and below 1"),
+        ("[-1, 65536)", True, "from -1 to 65,535"),
+    ],
+)
+def test_ranges_are_named_in_words(interval, is_whole, words):
+    assert range_in_words(interval, is_whole) == words

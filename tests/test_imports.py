@@ -40,7 +40,7 @@ MAY_IMPORT = {
         "worlds",
     },
     "published": {"envs", "learner", "networks", "rewards", "runs", "training"},
-    "api": {"envs", "evaluation", "runs", "training"},
+    "api": {"envs", "evaluation", "runs", "show", "training"},
     "__init__": {"annotation", "api", "envs", "networks", "rewards"},
 }
 MAX_FLOORS, MAX_BOXES = 13, 26  # launch and benchmarks counted as a box each

@@ -15,13 +15,14 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from absl import app, flags
+from absl import flags
 
+from benchmarks.harness import run_app
 from benchmarks.pages import figures, page, readme
 from benchmarks.studies import results
 from benchmarks.studies.base import Study
 from launch import sweep
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import UserError, nearest_first
 
 NAMES = (  # of the studies and of their modules, as the pages have them
     "catch_judge",
@@ -113,9 +114,8 @@ def main(argv: Sequence[str]) -> int:
                 return code
             case _:
                 words = " ".join(argv[1:]) or "--again"
-                raise UserError(
-                    f"{words}: write `list` or `run NAME`, --again with `run`; the studies are {', '.join(STUDIES)}"
-                )
+                usage = f"write `list` or `run NAME`, --again with `run`; the studies are {', '.join(STUDIES)}"
+                raise UserError(words + nearest_first(words.split()[-1], STUDIES, usage))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -123,4 +123,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    run_app(main)

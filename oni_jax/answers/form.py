@@ -27,7 +27,7 @@ from oni_jax.annotation.queries.base import QueryKind
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.envs.base import Language
 from oni_jax.host.files import write_atomically
-from oni_jax.settings.fields import UserError, nearest
+from oni_jax.settings.fields import UserError, nearest_first
 from oni_jax.types import Item
 
 FORMAT = "oni_jax answers 1"
@@ -183,10 +183,9 @@ def _header(path: str, line: bytes, languages: Mapping[str, Language]) -> Header
     if header.kind not in QUERIES:
         raise UserError(f"answers {path}: its kind of query {header.kind!r} is not known; known: {', '.join(QUERIES)}")
     if header.environment not in languages:
-        raise UserError(
-            f"answers {path}: its environment {header.environment!r} is not known; known: {', '.join(languages)}; one "
-            f"of your own needs --plugin{nearest(header.environment, languages)}"
-        )
+        known = f"known: {', '.join(languages)}; one of your own needs --plugin"
+        hint = nearest_first(header.environment, languages, known)
+        raise UserError(f"answers {path}: its environment {header.environment!r} is not known{hint}")
     try:
         known = goals_of(languages[header.environment], header.kind)
     except UserError as error:

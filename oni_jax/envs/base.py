@@ -133,3 +133,5 @@ class Environment(NamedTuple):
     random_play: str | os.PathLike = ""  # file of its returns, see `envs.random_play`; empty: nobody has measured them
     bounds: Callable[[EnvConfig], Mapping[str, Bounds]] = lambda config: {}  # of observations, where they are known
     display: "Display | None" = None  # None: it is shown as its captions, and people can't play it
+    # Most steps of an episode by the rules of an environment of the host; None: it may go on
+    limit: Callable[[EnvConfig], int | None] = lambda config: None

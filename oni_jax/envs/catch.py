@@ -72,4 +72,5 @@ ENVIRONMENT = small_environment("Catch-v0", CatchVectorEnv, _LANGUAGE)._replace(
     about="Catch a ball, to test a change",
     encoder="mlp_encoder",
     random_play=pathlib.Path(__file__).with_name("catch_random_play.json"),
+    limit=lambda config: ROWS - 1,
 )

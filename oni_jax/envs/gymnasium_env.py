@@ -32,10 +32,11 @@ Event = Callable[[gymnasium.Env, int, Mapping[str, Any]], str]  # (environment, 
 
 
 class Start(NamedTuple):
-    """Start of an environment's episodes."""
+    """Start of an environment's episodes, and their length."""
 
     reset: Callable[[gymnasium.Env, int], Any]  # (environment, seed) -> first observation
     note: str = ""  # for the log, where seeds are ignored
+    limit: int | None = None  # steps after which gymnasium ends an episode
 
 
 def gymnasium_environment(
@@ -70,6 +71,7 @@ def gymnasium_environment(
                 env = GymnasiumVectorEnv([gym], caption, None, Start(_reset), 0, 0, 1, spec)
                 env.reset(make_step_output(spec, 1))  # fails early if it can't be reset
                 start = _find_start(name, gym, [key for key, x in shown.items() if isinstance(x, NUMBERS)])
+                start = start._replace(limit=gym.spec.max_episode_steps if gym.spec else None)
         except Exception as error:  # third-party code may raise anything
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise UserError(f"--root_env {name}: does not start ({reason})") from error
@@ -89,8 +91,15 @@ def gymnasium_environment(
     def make_spec(config: EnvConfig) -> EnvSpec:
         return started(*args(config))[0]
 
-    read = (settings,) if settings else ()
-    return Environment((name,), make_spec, make_envs, settings=read, language=language, bounds=bounds)
+    return Environment(
+        (name,),
+        make_spec,
+        make_envs,
+        settings=(settings,) if settings else (),
+        language=language,
+        bounds=bounds,
+        limit=lambda config: started(*args(config))[1].limit,
+    )
 
 
 class GymnasiumVectorEnv(SteppedVectorEnv):

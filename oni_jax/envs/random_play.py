@@ -10,7 +10,7 @@ from oni_jax.settings.worlds import EnvConfig
 
 # Settings that change no reward and no end of an episode; of the groups, all or these.
 ANY = ("plugin", "caption", "nethack", "goals")
-ANY_OF_CRAFTER = ("crafter_view", "crafter_textures", "crafter_maps", "crafter_map_stock")
+ANY_OF_CRAFTER = ("view", "textures", "maps", "map_stock")
 
 
 class RandomPlay(NamedTuple):

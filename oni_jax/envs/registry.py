@@ -11,7 +11,7 @@ from oni_jax.envs.event_captions import EVENT, of_events, with_event_captions
 from oni_jax.envs.goals import BY_LLM, MODEL, NO_GOALS, Suggested, with_goals
 from oni_jax.envs.history import CAPTION, offered, past_specs, sources, with_history
 from oni_jax.host.plugins import load_plugins
-from oni_jax.settings.fields import UserError, given, nearest, sections
+from oni_jax.settings.fields import UserError, given, nearest_first, sections
 from oni_jax.settings.plugins import bring
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import EVERYTHING, EnvSpec
@@ -59,9 +59,10 @@ def find_environment(config: EnvConfig, suggested: Suggested | None = None) -> E
             environment = with_event_captions(environment) if config.caption == EVENT else environment
             has_goals = config.goals.suggester not in (AUTO, NO_GOALS)
             return with_goals(environment, suggested) if has_goals else environment
+    known = environment_names()
     raise UserError(
-        f"unknown root_env {config.root_env!r}; known: {', '.join(environment_names())}; one of your own needs --plugin"
-        f"{nearest(config.root_env, environment_names())}"
+        f"unknown root_env {config.root_env!r}"
+        + nearest_first(config.root_env, known, f"known: {', '.join(known)}; one of your own needs --plugin")
     )
 
 
@@ -97,6 +98,13 @@ def env_spec(config: EnvConfig, observations: Collection[str] = (EVERYTHING,)) -
     unasked = {*spec.observations} - {*environment.on_request} if EVERYTHING in observations else set()
     shown = {name: x for name, x in known.items() if name in unasked.union(needed)}
     return spec._replace(observations={**shown, **past_specs(spec, observations)})
+
+
+def step_limit(config: EnvConfig) -> int:
+    """Returns the most steps of an episode: `max_episode_steps`, or the environment's limit if that is less."""
+    environment = find_environment(config)
+    limit = environment.device(config).max_episode_steps if environment.device else environment.limit(config)
+    return min(limit or config.max_episode_steps, config.max_episode_steps)
 
 
 def check_env(config: EnvConfig) -> None:

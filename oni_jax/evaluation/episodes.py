@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from oni_jax.envs.nethack.tasks import TASKS
 from oni_jax.envs.nethack.vector_env import ABORTED, DEATH, TASK_SUCCESSFUL, episode_seeds
-from oni_jax.envs.registry import env_spec
+from oni_jax.envs.registry import env_spec, step_limit
 from oni_jax.settings.worlds import EnvConfig
 
 SUCCESS = "success"  # statistic of an environment whose tasks have a goal: 1 where it was reached, else 0
@@ -34,12 +34,16 @@ class Episode(NamedTuple):
 
 
 def chosen_task(env: EnvConfig, root_env: str, max_episode_steps: int) -> EnvConfig:
-    """Returns a run's environment with the requested task and step limit. Raises UserError: there is no such task."""
+    """Returns a run's environment with the requested task, and the step limit that its episodes have.
+
+    Raises:
+        UserError: there is no such task.
+    """
     env = dataclasses.replace(
         env, root_env=root_env or env.root_env, max_episode_steps=max_episode_steps or env.max_episode_steps
     )
     env_spec(env)
-    return env
+    return dataclasses.replace(env, max_episode_steps=step_limit(env))
 
 
 def evaluation_seed(seed: int) -> int:

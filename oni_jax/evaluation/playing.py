@@ -6,6 +6,7 @@ Results are then bit-identical on the same kind of machine.
 """
 
 import collections
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import NamedTuple, Protocol
@@ -13,8 +14,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from oni_jax.evaluation.episodes import GROUP_SIZE, NUM_SLOTS, Episode, end_of
+from oni_jax.evaluation.progress import Progress
 from oni_jax.host.runtime import ChildError, Every, StopRequest
-from oni_jax.settings.fields import counted
 from oni_jax.types import EnvSpec
 from oni_jax.worlds.actors.captions import CaptionTable
 from oni_jax.worlds.actors.group import MakeEnv
@@ -174,6 +175,7 @@ def play_episodes(
     num_workers: int,
     stop: StopRequest | None = None,
     on_step: Callable[[Step], object] = lambda step: None,
+    progress_secs: float = PROGRESS_SECS,
 ) -> list[Episode]:
     """Returns the episodes 0, 1, ..., num_episodes - 1, in this order; after a stop request, those finished so far.
 
@@ -188,6 +190,7 @@ def play_episodes(
       num_workers: maximum of actor processes; 0: environments are stepped by this process.
       stop: checked between steps.
       on_step: takes in the steps.
+      progress_secs: between lines that say how far it is.
 
     Raises:
       ActorsLostError: see there.
@@ -195,12 +198,12 @@ def play_episodes(
     # A power of two, divisible by the number of processes, a smaller one.
     num_groups = min(MAX_GROUPS, 1 << ((num_episodes - 1) // GROUP_SIZE).bit_length())
     envs = Envs(make_env, spec, num_groups, GROUP_SIZE, stride=NUM_SLOTS, num_workers=num_workers)
-    log, due = _Log(spec, num_episodes, max_episode_steps), Every(PROGRESS_SECS)
+    log, due = _Log(spec, num_episodes, max_episode_steps), Every(progress_secs)
+    progress = Progress(num_episodes, max_episode_steps, time.monotonic())
 
     def report() -> None:
         if due():
-            counts = f"{len(log.episodes):,} of {counted(num_episodes, 'episode')}, {counted(log.num_steps, 'step')}"
-            print(counts if log.num_steps else "environments start, and the policy compiles", flush=True)
+            print(progress.line(len(log.episodes), log.num_steps, time.monotonic()), flush=True)
 
     try:
         for step in play(envs, agent, num_episodes, stop, report):

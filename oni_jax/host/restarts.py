@@ -23,6 +23,7 @@ class Restarts:
         self._max_restarts, self._limited_by = max_restarts, limited_by
         self._lost_at: deque[float] = deque()
         self._error: ChildError | None = None
+        self._raised_at: dict[str, float] = {}  # by the error
         self._lock = threading.Lock()
         self.num_lost = 0  # in all
 
@@ -49,6 +50,13 @@ class Restarts:
             self._error = ChildError(f"{text}\n{lost}")
             raise self._error
         return f"restart {number} of {self._max_restarts} in {window}"
+
+    def is_repeated(self, raised: str, window_secs: float = WINDOW_SECS) -> bool:
+        """Notes an error that a child raised. Returns whether one raised the same within the window."""
+        now = time.monotonic()
+        with self._lock:
+            before, self._raised_at[raised] = self._raised_at.get(raised), now
+        return before is not None and now - before <= window_secs
 
     def fail(self, error: ChildError) -> None:
         """Has `check` raise an error, as of a child that failed by its own mistake."""

@@ -36,13 +36,18 @@ class RollingStats:
     """Means of the statistics of the last `window` episodes, and the score of those that are `achievements`."""
 
     def __init__(self, names: Sequence[str], window: int, achievements: Sequence[str] = ()):
-        self._names, self._achievements = tuple(names), tuple(achievements)
+        self.names, self._achievements = tuple(names), tuple(achievements)
         self._last: collections.deque[np.ndarray] = collections.deque(maxlen=window)
 
     def add(self, episode_stats: np.ndarray) -> None:
         """Takes in ended episodes: [E, K], in the order of `names`."""
-        for row in np.asarray(episode_stats, np.float32).reshape(-1, len(self._names)) if self._names else ():
+        for row in np.asarray(episode_stats, np.float32).reshape(-1, len(self.names)) if self.names else ():
             self._last.append(row.copy())
+
+    def longest(self) -> float:
+        """Returns the length of the longest of these episodes, 0 without any."""
+        index = self.names.index("length") if "length" in self.names else None
+        return max((float(row[index]) for row in self._last), default=0.0) if index is not None else 0.0
 
     def row(self) -> dict[str, float]:
         """Returns `episode/<name>`, `mean_return`, `mean_length`, and `episode/score` of the achievements if there are
@@ -51,7 +56,7 @@ class RollingStats:
         row: dict[str, float] = {}
         if self._last:
             means = np.stack(self._last).astype(np.float64).mean(axis=0).tolist()
-            for name, mean in zip(self._names, means, strict=True):
+            for name, mean in zip(self.names, means, strict=True):
                 row[f"episode/{name}"] = mean
                 if name in ("return", "length"):
                     row[f"mean_{name}"] = mean

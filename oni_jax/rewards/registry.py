@@ -20,7 +20,7 @@ from oni_jax.networks.registry import policy_observations, torchbeast_observatio
 from oni_jax.rewards.bk.code import read_code
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.config import Config
-from oni_jax.settings.fields import UserError, given, nearest, sections
+from oni_jax.settings.fields import UserError, given, nearest_first, sections
 from oni_jax.settings.learning import NetworkConfig
 from oni_jax.settings.plugins import bring
 from oni_jax.settings.rewards import (
@@ -281,9 +281,9 @@ def reward_type(config: Config) -> RewardType:
     load_plugins(config.env.plugin)
     name = config.reward.llm_reward_type
     if name not in REWARD_TYPES:
-        problem = f"--llm_reward_type {name!r} is not known: use" if name else "--llm_reward_type must be given:"
-        near = nearest(name, REWARD_TYPES)
-        raise UserError(f"{problem} one of {', '.join(REWARD_TYPES)}; one of your own needs --plugin{near}")
+        problem = f"--llm_reward_type {name!r} is not known" if name else "--llm_reward_type must be given"
+        known = f"use one of {', '.join(REWARD_TYPES)}; one of your own needs --plugin"
+        raise UserError(problem + nearest_first(name, REWARD_TYPES, known))
     kind = REWARD_TYPES[name].query
     if kind and kind not in QUERIES:
         raise UserError(f"--llm_reward_type {name}: its kind of query {kind!r} is not registered")

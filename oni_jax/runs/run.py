@@ -1,6 +1,7 @@
 """The run in a folder, which may be going on: all that reads one does so by this class. Without JAX until it must."""
 
 import functools
+import glob
 import os
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -14,7 +15,7 @@ from oni_jax.runs.kept import as_trained
 from oni_jax.runs.message_counts import MessageCounts
 from oni_jax.runs.plan import Plan
 from oni_jax.settings.config import Config, check_values, config_from_json, is_as_written
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import UserError, nearest_first
 from oni_jax.settings.plugins import with_brought
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import Annotation
@@ -25,6 +26,14 @@ if TYPE_CHECKING:  # they import JAX, or read files of metrics alone
     from oni_jax.runs.curves import Curves
     from oni_jax.runs.pretrained import Pretrained
     from oni_jax.runs.rewards import RunRewards
+
+
+def nearest_run(folder: str, rest: str) -> str:
+    """Returns `fields.nearest_first` among the runs beside a folder that holds none."""
+    parent, name = os.path.split(os.path.normpath(folder))
+    runs = glob.glob(os.path.join(glob.escape(parent), "*", SETTINGS))
+    names = [os.path.basename(os.path.dirname(path)) for path in runs]
+    return nearest_first(name, names, rest, os.path.join(parent, ""))
 
 
 class Run:
@@ -53,8 +62,8 @@ class Run:
                 print(f"warning: {path} was edited, or is damaged: its checksum is another", flush=True)
             return config
         except OSError as error:
-            hint = "name a training run, which python -m launch.ls lists"
-            raise UserError(f"{path} can't be read ({error.strerror}); {hint}") from None
+            hint = nearest_run(self.folder, "name a training run, which python -m launch.ls lists")
+            raise UserError(f"{path} can't be read ({error.strerror}){hint}") from None
         except UserError as error:
             raise UserError(f"{path}: {error}") from None
 

@@ -33,6 +33,7 @@ class AnnotationConfig:
         "",
         "host, host:port (default port: 9001) or http(s) URL; + joins several that serve one model; empty: nobody is "
         "asked, see answers.",
+        joined="+",
     )
     answers: str = setting(
         "",

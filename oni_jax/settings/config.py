@@ -3,11 +3,23 @@
 import dataclasses
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from oni_jax.settings.annotation import AnnotationConfig, check_annotation
-from oni_jax.settings.fields import Setting, Unread, UserError, is_within, own_settings, sections, settings, with_values
+from oni_jax.settings.fields import (
+    Setting,
+    Unread,
+    UserError,
+    is_within,
+    nearest,
+    own_settings,
+    range_in_words,
+    sections,
+    settings,
+    value_from_python,
+    with_values,
+)
 from oni_jax.settings.json_text import is_sealed, parsed, sealed, unsealed
 from oni_jax.settings.learning import (
     LearnerConfig,
@@ -42,6 +54,55 @@ class Config:
         """Returns one Config per reward, with that reward alone."""
         each = ((self.reward, self.annotation), *self.others)
         return [dataclasses.replace(self, reward=own, annotation=asked, others=()) for own, asked in each]
+
+
+# One value for all rewards of a run: goals and JSON have commas.
+_OF_ALL_REWARDS = {"extrinsic_reward_coeff", "label_store", "goal", "llm_extra_body", "llm_extra_headers"}
+
+
+def of_each_reward(config: Config) -> set[str]:
+    """Returns the names of the settings that have a value for each of several rewards."""
+    return {field.name for part in (config.reward, config.annotation) for field, _ in settings(part)} - _OF_ALL_REWARDS
+
+
+def value_of_reward(values: Sequence[Any], index: int, count: int, shown: str) -> Any:
+    """Returns the value for one of several rewards: of a list for each, or of one for all; `shown` is the setting.
+
+    Raises:
+        UserError: they are neither.
+    """
+    if len(values) not in (1, count):
+        joined = "; + joins several servers of one reward" if "llm_server_addr" in shown else ""
+        raise UserError(f"{shown}: {len(values)} values for {count} rewards; give one, or one for each{joined}")
+    return values[index % len(values)]
+
+
+def with_values_of(config: Config, given: Mapping[str, Any]) -> Config:
+    """Returns the settings with some replaced, by name, as a Python program gives them.
+
+    A list, or a text with commas, has a value for each reward where `llm_reward_type` names several.
+
+    Raises:
+        UserError: there is no such setting, it is of another type, or a list has not a value for each reward.
+    """
+    fields, terms = {field.name: field for field, _ in settings(config)}, config.terms()
+    each_has = of_each_reward(config)
+    for name in given:
+        if name not in fields:
+            raise UserError(f"{name}: there is no such setting{nearest(name, fields)}")
+    kinds = given.get("llm_reward_type", [""] * len(terms))
+    count = len(kinds.split(",") if isinstance(kinds, str) else kinds)
+
+    def value(name: str, index: int) -> Any:
+        whole = given[name]
+        if count > 1 and name in each_has:
+            values = whole.split(",") if isinstance(whole, str) else whole
+            values = values if isinstance(values, list | tuple) else [values]
+            whole = value_of_reward(values, index, count, name)
+        return value_from_python(fields[name], whole)
+
+    each = [with_values(terms[i % len(terms)], {name: value(name, i) for name in given}) for i in range(count)]
+    return dataclasses.replace(each[0], others=tuple((own.reward, own.annotation) for own in each[1:]))
 
 
 def config_to_json(config: Config, with_sum: bool = False) -> str:
@@ -175,9 +236,11 @@ def check_values(config: Any) -> None:
     programs = config.terms() if isinstance(config, Config) else [config]
     for field, value in (setting for program in programs for setting in settings(program)):
         if field.type in (int, float) and not is_within(value, field.metadata["within"]):
-            raise UserError(f"--{field.name} {value}: must be in {field.metadata['within']}")
+            wanted = range_in_words(field.metadata["within"], field.type is int)
+            raise UserError(f"--{field.name} {value}: must be {wanted}")
         if field.metadata["choices"] and value not in field.metadata["choices"]:
-            raise UserError(f"--{field.name} {value}: must be one of {', '.join(field.metadata['choices'])}")
+            choices = field.metadata["choices"]
+            raise UserError(f"--{field.name} {value}: must be one of {', '.join(choices)}{nearest(value, choices)}")
 
 
 def check_config(config: Config) -> None:

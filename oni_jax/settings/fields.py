@@ -6,6 +6,8 @@ Names of flags and defaults are those of the published systems where they have t
 
 import dataclasses
 import difflib
+import numbers
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
@@ -40,10 +42,21 @@ class UserError(Exception):
 
 
 def nearest(word: str, known: Iterable[str], written: str = "") -> str:
-    """Returns "; did you mean WRITTEN...?" with the known word that is most like this one; empty without any."""
+    """Returns "; did you mean WRITTEN...?" with the known word that is most like this one; empty without any.
+
+    Initials count too: lr is learning_rate.
+    """
     by_lower = {each.lower(): each for each in known}
+    initials = {"".join(part[:1] for part in re.split("[_-]", each)): each for each in reversed(by_lower)}
     near = difflib.get_close_matches(word.lower(), by_lower, 1)
-    return f"; did you mean {written}{by_lower[near[0]]}?" if near else ""
+    found = near[0] if near else initials.get(word.lower(), "") if len(word) > 1 else ""
+    return f"; did you mean {written}{by_lower[found]}?" if found else ""
+
+
+def nearest_first(word: str, known: Iterable[str], rest: str, written: str = "") -> str:
+    """Returns "; REST", which may be a long list of what is known; before it the nearest word, if there is one."""
+    near = nearest(word, known, written)
+    return f"{near} {rest[:1].upper()}{rest[1:]}" if near else f"; {rest}"
 
 
 PLUGINS = "plugins"  # key of a field's metadata, see `plugin_sections`
@@ -66,6 +79,7 @@ def setting(
     positional: bool = False,
     repeated: str = "",
     flag: str = "",
+    joined: str = "",
 ) -> Any:
     """Makes a dataclass field that becomes a flag, see `Setting`.
 
@@ -80,9 +94,11 @@ def setting(
         positional: a str of the command line's positional arguments, joined by commas.
         repeated: joins the values of a str whose flag may be given several times; empty: the last value holds.
         flag: its name; empty: the field's.
+        joined: joins the values of a str that may hold several; empty: as `repeated`.
     """
     metadata = {"help": text, "aliases": tuple(aliases), "choices": tuple(choices), "within": within, "fixed": fixed}
     metadata |= {"secret": secret, "positional": positional, "repeated": repeated, "flag": flag}
+    metadata |= {"joined": joined or repeated}
     return dataclasses.field(default=default, metadata=metadata, repr=not secret)
 
 
@@ -167,6 +183,42 @@ def with_values(config: Program, values: Mapping[str, Any]) -> Program:
 def given(config: Any) -> dict[str, Any]:
     """Returns the settings of a section, nested ones included, that are not their defaults, by name."""
     return {field.name: value for field, value in settings(config) if value != field.default}
+
+
+def value_from_python(field: Setting, value: Any) -> Any:
+    """Returns a setting's value of what a Python program gives: also NumPy's numbers, paths, and lists where it may
+    hold several.
+
+    Raises:
+        UserError: it is of another type.
+    """
+    joined, shown = field.metadata["joined"], "the value" if field.metadata["secret"] else repr(value)
+    if isinstance(value, list | tuple):
+        if not joined:
+            raise UserError(f"{field.name} is {shown}: takes one value, no list")
+        return joined.join(value_from_python(field, part) for part in value)
+    if field.type is str and isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    elif field.type is int and isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        value = int(value)
+    elif field.type is float and isinstance(value, numbers.Real) and not isinstance(value, bool):
+        value = float(value)
+    if type(value) is not field.type:
+        raise UserError(f"{field.name} is {shown}: must be of type {getattr(field.type, '__name__', field.type)}")
+    return value
+
+
+def range_in_words(interval: str, is_whole: bool) -> str:
+    """Returns an interval such as "[0, 1)" in words: "from 0 to below 1"; of whole numbers, to the last one."""
+    (low, high), with_low, with_high = interval[1:-1].split(", "), interval[0] == "[", interval[-1] == "]"
+    if is_whole and high != "inf" and not with_high:
+        high, with_high = str(int(high) - 1), True
+    top = f"{int(high):,}" if high.lstrip("-").isdecimal() else high
+    if high == "inf":
+        return f"{low} or more" if with_low else f"above {low}"
+    if with_low:
+        return f"from {low} to {top}" if with_high else f"from {low} to below {top}"
+    return f"above {low}, and {top} at most" if with_high else f"above {low} and below {top}"
 
 
 def is_within(value: float, interval: str) -> bool:

@@ -82,23 +82,27 @@ class Recorder:
 
     def _record(self, player: Player, evaluation: Evaluation, choice: Choice) -> list[str]:
         path = os.path.join(self._folder, file_stem(evaluation, choice))
-        num_steps, scorer = len(choice.episode.actions), player.scoring.scorer
-        seen = shown_steps(num_steps)
-        found = replay(player.env, evaluation, choice.episode, path + SUFFIX, set(seen), scorer, player.suggested)
-        if found.mismatch:
-            print(found.mismatch, flush=True)
-        notes = reward_notes(player)
-        if len(seen) < num_steps + 1:
-            notes.insert(0, f"{len(seen)} of {num_steps + 1:,} screens are shown; rewards are sums since the last one")
-        if found.mismatch:
-            notes.append(found.mismatch)
         video = f"{path}.{self._config.record_format}"
-        screens = _screens(evaluation, choice, found, action_names(player.env), scorer, seen, notes)
-        write_video(video, map(picture, screens), PICTURES_PER_SEC)
+        write_video(video, pictures(player, evaluation, choice, path + SUFFIX), PICTURES_PER_SEC)
         files = [*(name for name in [path + SUFFIX] if os.path.exists(name)), video]
         for name in files:
             print(f"--record: {name}", flush=True)
         return files
+
+
+def pictures(player: Player, evaluation: Evaluation, choice: Choice, ttyrec: str) -> Iterator[np.ndarray]:
+    """Yields the pictures of an episode, which is replayed. `ttyrec`: file for a real terminal's output."""
+    num_steps, scorer = len(choice.episode.actions), player.scoring.scorer
+    seen = shown_steps(num_steps)
+    found = replay(player.env, evaluation, choice.episode, ttyrec, set(seen), scorer, player.suggested)
+    if found.mismatch:
+        print(found.mismatch, flush=True)
+    notes = reward_notes(player)
+    if len(seen) < num_steps + 1:
+        notes.insert(0, f"{len(seen)} of {num_steps + 1:,} screens are shown; rewards are sums since the last one")
+    if found.mismatch:
+        notes.append(found.mismatch)
+    yield from map(picture, _screens(evaluation, choice, found, action_names(player.env), scorer, seen, notes))
 
 
 def file_stem(evaluation: Evaluation, choice: Choice) -> str:

@@ -46,14 +46,24 @@ def write_video(path: str, pictures: Iterable[np.ndarray], pictures_per_sec: flo
         OSError: it can't be written.
         UserError: ffmpeg fails.
     """
-    hundredths = int(100 / pictures_per_sec)  # of a second, as GIF files give durations
-    images = _images(pictures, 10 * hundredths)
+    data = gif(pictures, pictures_per_sec)
+    if path.endswith(".gif"):
+        write_atomically(path, data)
+    else:
+        _write_mp4(path, data, f"100/{_hundredths(pictures_per_sec)}")
+
+
+def gif(pictures: Iterable[np.ndarray], pictures_per_sec: float) -> bytes:
+    """Returns a GIF file's bytes; see `write_video`."""
+    images = _images(pictures, 10 * _hundredths(pictures_per_sec))
     file = io.BytesIO()
     next(images).save(file, "GIF", save_all=True, append_images=images, loop=0)
-    if path.endswith(".gif"):
-        write_atomically(path, file.getvalue())
-    else:
-        _write_mp4(path, file.getvalue(), f"100/{hundredths}")
+    return file.getvalue()
+
+
+def _hundredths(pictures_per_sec: float) -> int:
+    """Returns a picture's duration in hundredths of a second, as GIF files give it."""
+    return int(100 / pictures_per_sec)
 
 
 def _images(pictures: Iterable[np.ndarray], millisecs: int) -> Iterator[Image.Image]:

@@ -20,7 +20,7 @@ from oni_jax.runs.plan import Plan
 from oni_jax.runs.pretrained import make_actor
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError, with_values
-from oni_jax.training.loop import Training
+from oni_jax.training.loop import OnRow, Training
 from oni_jax.training.memory import check_memory
 from oni_jax.training.parts import (
     USUAL,
@@ -34,8 +34,8 @@ from oni_jax.training.parts import (
 from oni_jax.training.plan import resolve
 
 
-def run(config: Config, stop: StopRequest, makers: Makers = USUAL) -> None:
-    """Trains until a limit of `config.run` or a stop request, and saves.
+def run(config: Config, stop: StopRequest, makers: Makers = USUAL, on_row: OnRow = lambda row: None) -> None:
+    """Trains until a limit of `config.run` or a stop request, and saves. `on_row` is called with each row of metrics.
 
     Raises:
         UserError: bad input, or too little memory on the accelerator; all that was started is stopped.
@@ -53,7 +53,7 @@ def run(config: Config, stop: StopRequest, makers: Makers = USUAL) -> None:
             ) from None
     with joined(config.devices, stop) as peers:
         try:
-            _train(resolve(config, num_processes=peers.num), stop, peers, makers)
+            _train(resolve(config, num_processes=peers.num), stop, peers, makers, on_row)
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
@@ -62,7 +62,7 @@ def run(config: Config, stop: StopRequest, makers: Makers = USUAL) -> None:
             ) from error
 
 
-def _train(plan: Plan, stop: StopRequest, peers: SingleProcess | Peers, makers: Makers) -> None:
+def _train(plan: Plan, stop: StopRequest, peers: SingleProcess | Peers, makers: Makers, on_row: OnRow) -> None:
     config = plan.config
     if peers.is_primary:
         _explain(plan)
@@ -75,7 +75,7 @@ def _train(plan: Plan, stop: StopRequest, peers: SingleProcess | Peers, makers: 
             if differing := keep_files(plan, folder):
                 print(f"changed since this run was last started: {', '.join(differing)}", flush=True)
         if not stop or peers.num > 1:
-            training.train(stop)
+            training.train(stop, on_row)
         else:
             training.leave(stop)
 

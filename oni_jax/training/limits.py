@@ -1,11 +1,15 @@
 """The part of a run that the others wait for, and a flag that would help."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from oni_jax.envs.event_captions import EVENT
+from oni_jax.envs.registry import env_spec
 from oni_jax.runs.plan import Machine, Plan
 from oni_jax.settings.config import Config
+from oni_jax.settings.fields import UserError
+from oni_jax.settings.worlds import EnvConfig
 from oni_jax.training.sizes import free_cores
 from oni_jax.worlds.actors.pool import num_workers
 
@@ -33,7 +37,7 @@ def find_limit(waits: Mapping[str, float], plan: Plan) -> Limit | None:
     if waits.get("learner_looks_up_fraction", 0.0) > BUSY:
         return Limit("looking up rewards", "--potential_workers, if a potential is code")
     if waits.get("captions_read_fraction", 0.0) > BUSY:
-        has_shorter = plan.environment.labels_events and config.env.caption != EVENT
+        has_shorter = plan.environment.labels_events and config.env.caption != EVENT and _may_label_events(config.env)
         advice = "--caption event" if has_shorter else "an environment with fewer different captions, or a faster core"
         return Limit("reading captions on the host", advice)
     plays = "actors_wait_fraction" in waits
@@ -49,6 +53,15 @@ def find_limit(waits: Mapping[str, float], plan: Plan) -> Limit | None:
     if waits.get("inference_waits_fraction", 0.0) < BUSY:
         return Limit("inference", "--num_envs_per_worker: larger groups cost fewer calls; or more --num_answerers")
     return Limit("the way to the policy and back", "--num_envs_per_worker: more environments play meanwhile")
+
+
+def _may_label_events(env: EnvConfig) -> bool:
+    """Returns whether `--caption event` would be accepted: there are events, and no goals are suggested for states."""
+    try:
+        env_spec(dataclasses.replace(env, caption=EVENT))
+    except UserError:
+        return False
+    return True
 
 
 def _more_learning(config: Config, machine: Machine) -> str:

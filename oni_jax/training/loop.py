@@ -1,10 +1,11 @@
 """The run loop: updates until a limit, with checkpoints, metrics and an orderly end."""
 
 import dataclasses
+import math
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -12,6 +13,7 @@ import jax
 import numpy as np
 
 from oni_jax.envs.random_play import beside_random_play
+from oni_jax.envs.registry import step_limit
 from oni_jax.host.held_folders import HeldFolder
 from oni_jax.host.run_files import CHECKPOINTS, DIED, FINISHED, SETTINGS, STOPPED, SUMMARY, UNSAVED, saved_steps
 from oni_jax.host.runtime import Every, FolderGoneError, StopRequest, UnsavedError, code_commit, return_memory
@@ -20,7 +22,7 @@ from oni_jax.learner.compilations import CompilationCounter
 from oni_jax.learner.loop import Annotator, Learner, Scalars
 from oni_jax.learner.peers.peers import Decision
 from oni_jax.learner.update import TrainState
-from oni_jax.metrics.rows import Row, numbers
+from oni_jax.metrics.rows import Row, numbers, plain_row
 from oni_jax.metrics.sinks import MultiSink, build_sinks, write_json
 from oni_jax.metrics.statistics import RollingStats
 from oni_jax.ops.episode_sums import INTRINSIC_RETURN
@@ -37,6 +39,9 @@ from oni_jax.worlds.base import World, WorldReport
 
 COUNTS = ("episodes", "actor_restarts", "game_restarts", "bad_updates")  # of Progress
 LABEL_COUNTS = ("labels_held", "labels_asked", "labels_unanswered", "answers_unreadable", "requests_failed")
+
+
+OnRow = Callable[[Mapping[str, Any]], object]
 
 
 @dataclasses.dataclass
@@ -81,6 +86,7 @@ class Training:
         checkpoints: Checkpoints | None,
         progress: Progress,
     ):
+        self._on_row: OnRow = lambda row: None
         self._plan, self._config, self._folder = plan, plan.config, folder
         config = plan.config
         self._held = HeldFolder(folder) if checkpoints else None
@@ -93,6 +99,7 @@ class Training:
         self._stats.add(np.array(progress.last_episodes))
         self._returns = RollingStats([f"{INTRINSIC_RETURN}{x}" for x in learner.reward.paying], config.run.stats_avg)
         self._returns.add(np.array(progress.last_intrinsic_returns))
+        self._max_episode_steps = step_limit(config.env)
         self._gauges = Gauges(learner, world, annotator)
         self._unsaved = ""  # why nothing was given to the last save
         self._notes: list[str] = []  # of the environments, to be printed
@@ -103,8 +110,12 @@ class Training:
         self._started = time.monotonic()
         learner.message_counts.restore(folder)
 
-    def train(self, stop: StopRequest) -> None:
-        """Trains until a limit of `config.run` or a stop request; saves at the end, unless interrupted twice."""
+    def train(self, stop: StopRequest, on_row: OnRow = lambda row: None) -> None:
+        """Trains until a limit of `config.run` or a stop request; saves at the end, unless interrupted twice.
+
+        on_row: called with each row of metrics by the primary process; the last one when all is saved.
+        """
+        self._on_row = on_row
         of_all = f" in each of {self._peers.num} processes" if self._peers.num > 1 else ""
         where = f"{self._world.description}{of_all}, learning on {jax.default_backend()}"
         print(f"{where}; compiling the update, some 20 s at the first start, a minute for a GPU", flush=True)
@@ -139,7 +150,8 @@ class Training:
                     self._save(at_rest)
                     self._annotator.close()  # waits for answers in flight, which the summary counts
                 if last_row:
-                    self._show({**last_row, **self._counts()}, sinks, view)
+                    last_row = {**last_row, **self._counts()}
+                    self._show(last_row, sinks, view)
                 unsaved = "" if isinstance(sys.exception(), KeyboardInterrupt) else self._why_unsaved(at_rest)
                 if is_primary:
                     state = DIED if sys.exception() else UNSAVED if unsaved else self._state()
@@ -157,6 +169,8 @@ class Training:
                         print(printable(f"labels by: {summary['labels_by']} ({held})"), flush=True)
 
         self._check_kept(unsaved)
+        if last_row:
+            self._call_back(last_row)
 
     def _num_averaged(self) -> int:
         return min(self._config.run.stats_avg, self.progress.episodes)
@@ -220,6 +234,7 @@ class Training:
                 row = self._row(self._metrics)
                 if not ended:
                     self._show(row, sinks, view)
+                    self._call_back(row)
             steps_due = run.save_every_steps and progress.env_steps - steps_saved >= run.save_every_steps
             if not ended and (steps_due or agreed.save):
                 steps_saved = progress.env_steps
@@ -231,7 +246,21 @@ class Training:
         while self._notes:
             print(self._notes.pop(0), flush=True)
         sinks.write(self.progress.env_steps, row)
-        view.update(row)
+        unknown = dict.fromkeys((f"episode/{name}" for name in self._returns.names), math.nan)
+        view.update({**unknown, **row, **self._early()})
+
+    def _call_back(self, row: Row) -> None:
+        if self._peers.is_primary:
+            self._on_row(plain_row(row))
+
+    def _early(self) -> Row:
+        """Returns, as long as the environments have not played an episode of full length, that those ended were short.
+
+        Then the mean over them says little: successes end early, and failures at the limit.
+        """
+        steps_each = (self.progress.env_steps - self._steps_before) / max(1, self._world.num_envs * self._peers.num)
+        is_early = self._stats.longest() <= steps_each < self._max_episode_steps
+        return {"short_episodes": steps_each} if is_early else {}
 
     def _count_reports(self) -> None:
         """Takes in the reports of all processes' worlds, and the intrinsic returns of their episodes."""

@@ -43,6 +43,7 @@ class World(Protocol):
     payload_sharding: PyTree  # of a payload over the learner's devices; see `parallel`
     runs_ahead: bool  # True: collects in the background; False: only as far as `next` needs
     description: str  # for the log
+    num_envs: int = 0  # of this process; 0: not known
 
     def start(self) -> None:
         """Starts collecting, after compiling everything."""

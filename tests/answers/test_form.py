@@ -101,7 +101,7 @@ def test_every_kind_has_records():
     "change, told",
     [
         ({"format": "oni_jax answers 2"}, "no header with the format"),
-        ({"environment": "nethak"}, "'nethak' is not known; known: nethack, catch"),
+        ({"environment": "nethak"}, "'nethak' is not known; did you mean nethack? Known: nethack, catch"),
         ({"environment": 3}, "`environment` is no short text"),
         ({"environment": "catch"}, "'combat' is not known in catch"),
         ({"kind": "classify"}, "its kind of query 'classify' is not known"),

@@ -1,5 +1,7 @@
 """python -m tests.golden.check FILE…: computes recorded values again and prints the largest error of each.
 
+A folder, such as tests/golden/data, stands for its files of a known kind; tests compare the others.
+
 Exits with 0 when all are within their tolerance, 1 when one is not, 2 when a file could not be checked: it can't be
 read, or is of no known kind.
 """
@@ -65,9 +67,16 @@ def check_file(path: pathlib.Path) -> int:
 def main(arguments: Sequence[str]) -> int:
     """The exit code for these files: the worst one."""
     if not arguments:
-        print("usage: python -m tests.golden.check FILE…")
+        print("usage: python -m tests.golden.check FILE…, such as tests/golden/data")
         return 2
-    return max(check_file(pathlib.Path(argument)) for argument in arguments)
+    given = [pathlib.Path(argument) for argument in arguments]
+    return max(check_file(path) for own in given for path in known_files(own) or [own])
+
+
+def known_files(folder: pathlib.Path) -> list[pathlib.Path]:
+    """A folder's recordings that can be checked; none of what is no folder."""
+    paths = sorted(folder.glob("*.npz")) if folder.is_dir() else []
+    return [path for path in paths if any(module.recognises(read(path)) for module in checkers())]
 
 
 if __name__ == "__main__":

@@ -190,5 +190,15 @@ def test_what_can_not_be_computed_is_a_failure_in_one_line(monkeypatch, capsys):
     assert run(npz, monkeypatch, capsys) == (1, ["some.npz: FAILED: could not be computed again: AssertionError"])
 
 
-def test_no_file_is_a_wrong_use():
+def test_no_file_is_a_wrong_use(capsys):
     assert check.main([]) == 2
+    assert "tests/golden/data" in capsys.readouterr().out
+
+
+def test_folder_stands_for_its_files_of_a_known_kind(tmp_path, capsys):
+    for name in ("running_mean_std", "bk_rnd_training"):  # a test compares the other
+        (tmp_path / f"{name}.npz").write_bytes((DATA / f"{name}.npz").read_bytes())
+    assert check.main([str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "running_mean_std.npz: ok" in said and "bk_rnd_training" not in said
+    assert len(check.known_files(DATA)) > 20

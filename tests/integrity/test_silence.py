@@ -71,7 +71,7 @@ def test_captions_too_long_to_ask_about_are_put_aside_with_one_line(tmp_path, ca
 @trial("limits")
 @pytest.mark.parametrize("name", ["hidden_size", "rnn_num_layers", "encoder_hidden_dim", "encoder_crop_dim"])
 def test_absurd_size_of_a_network_is_refused(name):
-    with pytest.raises(UserError, match=f"--{name} 1000000000: must be in "):
+    with pytest.raises(UserError, match=f"--{name} 1000000000: must be from "):
         check_config(flags.parse([f"--{name}=1000000000"]))
 
 

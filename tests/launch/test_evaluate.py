@@ -148,7 +148,7 @@ def test_a_lost_actor_leaves_a_partial_report_and_no_process(run, tmp_path, capf
             "--crafter_task attack cow: has no meaning in Catch",
         ),
         (("--policy", "random", "--compare", "x"), "--experiment x --compare random"),
-        (("--episodes", "0"), "--episodes 0: must be in"),
+        (("--episodes", "0"), "--episodes 0: must be 1 or more"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(run, capfd, words, message):

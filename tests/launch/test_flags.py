@@ -467,4 +467,32 @@ def test_a_word_alone_is_taken_for_a_run_s_name():
 def test_the_nearest_name_is_offered(line, meant):
     with pytest.raises(UserError) as error:
         flags.check(flags.parse(shlex.split(line)))
-    assert str(error.value).endswith(f"; did you mean {meant}?")
+    before, _, after = str(error.value).partition(f"; did you mean {meant}?")
+    assert len(before) < 60 and (not after or after.startswith(" "))  # before a list of what is known
+
+
+@pytest.mark.parametrize(
+    "name, meant",
+    [("num-envs", "num_envs_per_worker"), ("tfes", "train_for_env_steps"), *flags.NAMES_ELSEWHERE.items()],
+)
+def test_names_of_other_systems_have_a_suggestion(name, meant):
+    with pytest.raises(UserError) as error:
+        flags.parse([f"--{name}", "1"])
+    assert str(error.value).endswith(f"unknown flag --{name.replace('-', '_')}; did you mean --{meant}?")
+
+
+@pytest.mark.parametrize(
+    "words, told",
+    [
+        ("--seed abc", "--seed abc: must be a whole number"),
+        ("--train_for_env_steps 1e6", "--train_for_env_steps 1e6: must be a whole number, such as 1000000"),
+        ("--gamma x", "--gamma x: must be a number"),
+        ("--llm_api caht", "--llm_api caht: must be one of chat, completions; did you mean chat?"),
+        ("--device gpuu", "--device gpuu: must be one of gpu, cuda, cpu; did you mean gpu?"),
+        ("--wandb=maybe", "--wandb maybe: must be true or false"),
+    ],
+)
+def test_values_of_a_wrong_type_are_named_in_plain_words(words, told):
+    with pytest.raises(UserError) as error:
+        flags.parse(words.split())
+    assert str(error.value) == told

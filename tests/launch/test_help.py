@@ -7,11 +7,12 @@ import sys
 import pytest
 
 from launch import __main__ as listing
-from launch import flags, help, inspect_reward, named_configs, train
+from launch import evaluate, flags, help, inspect_reward, named_configs, train
 from launch.program import split_words
 from launch.programs import examples, programs
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError, settings
+from tests.support.processes import ROOT
 from tests.test_docs import PROGRAMS
 
 
@@ -130,4 +131,28 @@ def test_words_for_programs_that_are_not_there(capsys):
     assert listing.main([]) == 0
     assert "launch.train " in capsys.readouterr().out
     assert listing.main(["trains", "--seed", "1"]) == 2
-    assert "'trains' is unknown; write python -m launch," in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "'trains' is unknown; did you mean train? Write python -m launch," in told and told.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [["-m", "launch.trian"], ["-um", "launch.trian", "--seed", "1"]])
+def test_module_that_is_no_program_is_one_line(words):
+    result = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 2 and result.stderr.count("\n") == 1
+    assert "'launch.trian' is unknown; did you mean train?" in result.stderr
+
+
+def test_usage_errors_of_benchmarks_are_one_line():
+    for words in (["benchmarks.startup", "--nope", "1"], ["benchmarks.studies", "run", "catch_jugde"]):
+        result = subprocess.run([sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True, timeout=60)
+        assert result.returncode == 2 and result.stderr.count("\n") == 1 and "error: " in result.stderr
+    assert "did you mean catch_judge?" in result.stderr
+
+
+def test_run_that_is_not_there_has_a_suggestion(tmp_path, capsys):
+    (tmp_path / "first").mkdir()
+    (tmp_path / "first" / "config.json").write_text("{}")
+    assert evaluate.main([f"--train_dir={tmp_path}", "--experiment=frist"]) == 2
+    assert f"did you mean {tmp_path}/first? Name a training run" in capsys.readouterr().err
+    assert train.main([f"--resume={tmp_path}/frist"]) == 2
+    assert f"did you mean {tmp_path}/first?" in capsys.readouterr().err

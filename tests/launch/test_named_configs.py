@@ -143,7 +143,7 @@ def test_the_settings_of_a_run(tmp_path):
     "content, told",
     [
         ('{"learner": {"gama": 0.5}}', "no setting gama"),
-        ('{"learner": {"gamma": 2.0}}', "--gamma 2.0: must be in [0, 1]"),
+        ('{"learner": {"gamma": 2.0}}', "--gamma 2.0: must be from 0 to 1"),
         ('{"learner": {"bootstrap": "x"}}', "--bootstrap x: must be one of"),
         ('{"learner": {"gamma": "0.5"}}', "gamma is '0.5'"),
         ("[1]", "not the settings of a run"),

@@ -85,8 +85,8 @@ def test_a_small_terminal_is_one_line(columns, rows):
         ((), "launch.play needs a terminal"),
         (("--policy", "greedy"), "--policy greedy: name the run"),
         (("--checkpoint", "all"), "--checkpoint all: must be"),
-        (("--episode", "3000000000"), "--episode 3000000000: must be in"),
-        (("--steps_per_sec", "0"), "--steps_per_sec 0.0: must be in"),
+        (("--episode", "3000000000"), "--episode 3000000000: must be from 0 to"),
+        (("--steps_per_sec", "0"), "--steps_per_sec 0.0: must be"),
     ],
 )
 def test_bad_input_is_one_line(capfd, words, message):

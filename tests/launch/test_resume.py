@@ -62,7 +62,7 @@ def test_several_rewards_are_taken_up(folder):
         ("--resume {0} --train_dir=x", "--train_dir: --resume {0} names a run already"),
         ("--config score_retrieval --resume {0}", "--config: --resume {0} names a run already"),
         ("--resume {0} --hidden_size 32", "hidden_size: 16 -> 32: can't change when a run is resumed"),
-        ("--resume {0} --gamma 2", "--gamma 2.0: must be in [0, 1]"),
+        ("--resume {0} --gamma 2", "--gamma 2.0: must be from 0 to 1"),
         ("--resume", "--resume needs a value"),
     ],
 )

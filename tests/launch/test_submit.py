@@ -139,7 +139,7 @@ def test_shows_and_submits_the_same(sbatch, capsys):
         ([], ["--llm_reward_type", "online_cls"], "--llm_reward_coeff"),
         ([], [*TRAINING, "--train_for_seconds=60"], "--train_for_seconds: starts again from 0 at each start of a job"),
         (["--node", "2"], TRAINING, "did you mean --nodes?"),
-        (["--nodes", "0"], TRAINING, "--nodes 0: must be in [1, inf)"),
+        (["--nodes", "0"], TRAINING, "--nodes 0: must be 1 or more"),
         (["--time", "24h"], TRAINING, "--time 24h: must be in a format of Slurm's"),
         (["--time=2", "--save_secs=120"], TRAINING, "--save_secs 120: must be below --time 2"),
         (["--nodes=3"], TRAINING, "can't be sharded evenly over 3 devices; give a multiple"),

@@ -116,6 +116,9 @@ def test_shorter_captions_are_advised_where_there_are_some():
 
     assert advice(caption="state") == "--caption event"
     assert advice(caption="event") != "--caption event"
+    # Not where it would be refused: goals are suggested for states.
+    goals = {"llm_reward_type": "ellm", "llm_server_addr": "localhost", "goal_suggester": "llm"}
+    assert "fewer different captions" in str(advice(caption="state", **goals))
 
 
 def test_what_limits_a_run_on_a_cpu():

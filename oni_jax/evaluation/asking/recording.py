@@ -24,7 +24,7 @@ from oni_jax.runs.labels import store_path
 from oni_jax.runs.run import Run
 from oni_jax.settings.annotation import JUDGE, AnnotationConfig
 from oni_jax.settings.config import check_values
-from oni_jax.settings.fields import UserError, counted, nearest, printable, setting
+from oni_jax.settings.fields import UserError, counted, nearest_first, printable, setting
 from oni_jax.types import NO_MESSAGE, Item
 
 
@@ -111,7 +111,8 @@ def _find(name: str, flag: str) -> tuple[str, AnswerFile]:
     """Reads the package's answers of a name, or a file. Raises UserError, naming the flag."""
     known = {path.name.removesuffix(SUFFIX): str(path) for path in shipped()}
     if name not in known and not os.path.exists(name):
-        raise UserError(f"--{flag} {name}: neither a file nor one of {', '.join(known)}{nearest(name, known)}")
+        files = f"name a file, or one of {', '.join(known)}"
+        raise UserError(f"--{flag} {name}: there is no such file{nearest_first(name, known, files)}")
     path = known.get(name, name)
     return path, read_answers(path, languages())
 

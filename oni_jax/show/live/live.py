@@ -69,7 +69,7 @@ class LiveView(PlainView):
         terminal()  # now: a world that compiles for it does so with the rest
         self._episode, self._episode_rows = range(0), list[str]()  # on the page: lines with it, its rows
         self._episode_due = 0.0
-        self._row_at = self._started = time.monotonic()
+        self._row_at, self._started_at = time.monotonic(), time.time()
         self._doing = ""  # in place of compiling
         self._due, self._drawn_at, self._drawn_state, self._is_new = 0.0, 0.0, "", True
         self._printed: collections.deque[str] = collections.deque()  # not on the terminal yet
@@ -93,7 +93,7 @@ class LiveView(PlainView):
             self._row = {**row, "secs_left": self._pace.secs_left(), **self._found}
             self._row_at, self._is_new = time.monotonic(), True
             for label, curve in self._content.curves.items():
-                if (value := curve_value(label, known)) is not None:
+                if (value := curve_value(label, row)) is not None:
                     curve.add(known.get("env_steps", 0.0), value)
         self._wake()
 
@@ -233,9 +233,10 @@ class LiveView(PlainView):
         self._due = self._drawn_at + (time.thread_time() - start) / MAX_FRACTION
 
     def _newest_checkpoint(self) -> Row:
-        """Returns the steps of the newest checkpoint, and its age."""
+        """Returns the steps of the newest checkpoint, its age, and whether an earlier start saved it."""
         with contextlib.suppress(OSError, ValueError):  # there is none, or not any more
             newest = max(saved_steps(self._folder))
             written = os.path.getmtime(os.path.join(self._folder, CHECKPOINTS, str(newest)))
-            return {"checkpoint_steps": newest, "checkpoint_secs": max(0.0, time.time() - written)}
+            found = {"checkpoint_steps": newest, "checkpoint_secs": max(0.0, time.time() - written)}
+            return found | ({"checkpoint_state": "before this start"} if written < self._started_at else {})
         return {}

@@ -21,7 +21,7 @@ VALUE_WIDTH = 27  # beside a curve in the same line
 MAX_LINES = 3  # of a section
 BAR_WIDTH = 20
 MIN_CHART_WIDTH = 44
-# Label -> patterns of the metric whose curve it has: the first that one name of a row alone matches.
+# Label -> patterns of the metric whose curve it has: the first that a name of a row matches, if it is one alone.
 CURVES: Mapping[str, Sequence[str]] = {
     "return": ("mean_return",),
     "intrinsic": ("episode/intrinsic_return/.+", "loss/intrinsic_reward_mean"),
@@ -63,13 +63,11 @@ class Canvas:
         return full * num_full + empty * (size - num_full)
 
 
-def curve_value(label: str, known: Mapping[str, float]) -> float | None:
-    """Returns a row's value for a curve of CURVES, if there is one."""
-    for pattern in CURVES[label]:
-        found = [value for name, value in known.items() if re.fullmatch(pattern, name)]
-        if len(found) == 1:
-            return found[0]
-    return None
+def curve_value(label: str, row: Row) -> float | None:
+    """Returns a row's value for a curve of CURVES, if there is one. A curve never has two metrics."""
+    names = [[name for name in row if re.fullmatch(pattern, name)] for pattern in CURVES[label]]
+    found = next(filter(None, names), [])
+    return finite(row).get(found[0]) if len(found) == 1 else None
 
 
 def header(canvas: Canvas, row: Row, run: RunConfig, state: str) -> list[Text]:
@@ -94,9 +92,9 @@ def overview(canvas: Canvas, row: Row, run: RunConfig, curves: Mapping[str, Curv
         lines += canvas.section(label, found)
         used = lines[-1].cell_len
         if len(curve) > 1:
-            points = curve.binned(max(1, canvas.width - LABEL_WIDTH - VALUE_WIDTH - 20))
+            points = curve.drawn(max(1, canvas.width - LABEL_WIDTH - VALUE_WIDTH - 20))
             low, high = curve.extremes()
-            span = f"  {low:,.3g} to {high:,.3g}"
+            span = f"  {low:,.4g} to {high:,.4g}"
             gap = " " * max(1, LABEL_WIDTH + VALUE_WIDTH - used)
             lines[-1] = canvas.line(lines[-1], gap, (sparkline(points, canvas.ascii_only), "green"), span)
         if label == "labels by" and (problem := printable(str(row.get("annotation/problem", "")))):

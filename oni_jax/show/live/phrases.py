@@ -1,7 +1,8 @@
 """Phrases that show a row of metrics, under the labels of views.
 
 Beside a run's metrics a row may hold what a view has found out: `secs_left`, `labels_by`, `checkpoint_steps`,
-`checkpoint_secs`.
+`checkpoint_secs`, `checkpoint_state`. It may also hold `short_episodes`, the steps of each environment, as long as no
+episode of full length can have ended; and NaN for intrinsic returns that are not known yet.
 """
 
 import contextlib
@@ -83,18 +84,24 @@ def _fields(row: Row, run: RunConfig) -> dict[str, Any]:
     # One word describes the server; more are a phrase, such as "waiting for server".
     server = "server_ok" if state == "ok" else "server_not_ok"
     texts = {"limited_by": part, "advice": advice, server: state if " " in state else state and f"server {state}"}
-    texts |= {"labels_by": str(row.get("labels_by", ""))}
+    texts |= {"labels_by": str(row.get("labels_by", "")), "checkpoint_state": str(row.get("checkpoint_state", ""))}
     texts |= {"intrinsic": _intrinsic(row, known), "helpful": _helpful(known), "achieved": _achieved(known)}
     # Labels are helpful or not; goals are there or not.
     texts["said_helpful"] = f"helpful {texts['helpful']}" if "labels" in texts["helpful"] else texts["helpful"]
+    short = known.get("short_episodes")
+    fields["of_short"] = "" if short is None else f" of episodes up to {short:,.0f} steps"
     return fields | {name: text for name, text in texts.items() if text}
 
 
 def _intrinsic(row: Row, known: Known) -> str:
-    """Returns the intrinsic returns by type, else the reward of a step; empty for a run without one."""
-    if returns := [(name.removeprefix(RETURN), x) for name, x in known.items() if name.startswith(RETURN)]:
+    """Returns the intrinsic returns by type, else the reward of a step; empty for a run without one.
+
+    One that has returns is never shown the reward of a step: the number would mean something else when an episode ends.
+    """
+    if names := [name for name in row if name.startswith(RETURN)]:
+        returns = [(name.removeprefix(RETURN), known[name]) for name in names if name in known]
         named = [f"{x:.3g}" + (f" ({own})" if len(returns) > 1 else "") for own, x in returns]
-        return f"{', '.join(named)} an episode"
+        return f"{', '.join(named)} an episode" if named else ""
     mean = known.get("loss/intrinsic_reward_mean")
     if mean is None or not (mean or known.get("rewarded_steps") or "server_state" in row):
         return ""

@@ -26,7 +26,7 @@ OVERVIEW: Mapping[str, Mapping[str, str]] = {
     "episodes": {
         "{episodes:,.0f} ended": "",
         "mean length {mean_length:,.0f}": "",
-        "success {episode/success:.1%}": "bold",
+        "success {episode/success:.1%}{of_short}": "bold",
         "{episode/unlocked:.2f} achievements": "bold",
         "score {episode/score:.1f}%": "bold",
         "depth {episode/dlvl:.3g}": "",
@@ -56,7 +56,7 @@ OVERVIEW: Mapping[str, Mapping[str, str]] = {
         "{annotation/filtered_fraction:.1%} kept back by a content filter": "bold yellow",
         "{requests_failed:,.0f} requests failed": "yellow",
     },
-    "checkpoint": {"{checkpoint_steps:,.0f} steps": "", "{checkpoint_secs:clock} ago": ""},
+    "checkpoint": {"{checkpoint_steps:,.0f} steps": "", "{checkpoint_secs:clock} ago": "", "{checkpoint_state}": ""},
     "faults": {
         "{actor_restarts:,.0f} actors replaced": "yellow",
         "{game_restarts:,.0f} games restarted": "yellow",
@@ -110,7 +110,7 @@ PLAIN = (
     "unanswered {steps_unanswered_fraction:.1%} of steps",
     "{server_not_ok}",
     "{annotation/filtered_fraction:.1%} kept back by a content filter",
-    "success {episode/success:.1%}",
+    "success {episode/success:.1%}{of_short}",
     "score {episode/score:.1f}%",
     "depth {episode/dlvl:.3g}",
 )

@@ -76,7 +76,8 @@ class ActorWorld(World):
         self._assembler = BatchAssembler(self._exchange, config.learner, self._initial_core_states)
         self.unpack = make_unpack_fn(spec, ring.records.dtype, self._exchange.policy_records.dtype)
         threads = f", answered by {len(parts)} threads" if len(parts) > 1 else ""
-        self.description = f"{num_groups * ring.shape.group_size} environments in {num_groups} groups{threads}"
+        self.num_envs = num_groups * ring.shape.group_size
+        self.description = f"{self.num_envs} environments in {num_groups} groups{threads}"
         self.threads = [BackgroundThread("inference", server.run) for server in self._servers]
         self._num_restarts = 0
         self._noted: set[str] = set()

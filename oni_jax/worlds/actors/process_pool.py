@@ -1,5 +1,6 @@
 """Environments stepped in actor processes. A process that dies or hangs is replaced."""
 
+import builtins
 import dataclasses
 import os
 import selectors
@@ -50,6 +51,17 @@ class Actor:
         return self.num_replies >= 2 * len(self.groups)
 
 
+def where_raised(reason: str) -> str:
+    """Returns where an error's traceback ends, and its type; empty for none, and for a loss."""
+    frames = [line.strip() for line in reason.splitlines() if line.startswith('  File "')]
+    if not frames:
+        return ""
+    kind = reason.rstrip().splitlines()[-1].partition(":")[0]
+    error = getattr(builtins, kind, Exception)
+    is_loss = isinstance(error, type) and issubclass(error, OSError | EOFError)  # of a connection, a file
+    return "" if is_loss else f"{frames[-1]} {kind}"
+
+
 class ProcessPool:
     """`num_workers` processes, each with equally many of the ring's groups; or some of them.
 
@@ -60,8 +72,8 @@ class ProcessPool:
       make_env: makes a group's environments.
       ring: the groups' ring.
       num_workers: processes.
-      max_restarts: replacements within RESTARTS_WINDOW_SECS; one more raises ChildError, and so does a process lost
-        before its first reply, since the next would be lost too.
+      max_restarts: replacements within RESTARTS_WINDOW_SECS; one more raises ChildError. So does a process lost before
+        its first reply, or by an error that another raised at the same line: the next would be lost too.
       workers: those of the processes that this pool has; all when left out.
       restarts: counts the replacements of all pools of these processes.
     """
@@ -170,6 +182,9 @@ class ProcessPool:
         text = f"{actor.name} (pid {actor.process.pid}) {reason}"
         if not self._may_restart or (not actor.num_replies and not actor.restarts):
             raise ChildError(text)
+        raised = where_raised(reason)
+        if raised and self._restarts.is_repeated(raised, RESTARTS_WINDOW_SECS):
+            raise ChildError(f"{text.rstrip()}\nthe same error was raised before: correct the environment")
         of_allowed = self._restarts.count("actors", text, RESTARTS_WINDOW_SECS)
         self._selector.unregister(actor.inbox)
         actor.process.kill()  # before it finds its connection closed, and tidies up
@@ -186,7 +201,7 @@ class ProcessPool:
         self._selector.register(actor.inbox, selectors.EVENT_READ, actor)
         for group in actor.groups:
             self._dispatched_at.pop(group, None)
-        return f"{text.strip().splitlines()[-1]}: replaced, with new episodes ({of_allowed})"
+        return f"{text.rstrip()}: replaced, with new episodes ({of_allowed})"
 
     def wake(self) -> None:
         try:

@@ -58,8 +58,8 @@ class DeviceWorld(World):
         self.spec, self._replicas, self._params = spec, replicas, acting.params
         self._goal_params: PyTree = ()
         learner = config.learner
-        self._num_envs = learner.batch_size // learner.rollout
-        self.description = f"{self._num_envs} environments (batch_size / rollout) on the learner's device"
+        self.num_envs = learner.batch_size // learner.rollout
+        self.description = f"{self.num_envs} environments (batch_size / rollout) on the learner's device"
         limit = step_limit(env, config.env.max_episode_steps)
         task = Task(env, spec, acting.policy, limit, learner.rollout, goal_model)
         collect = replicas.sharded(
@@ -70,17 +70,17 @@ class DeviceWorld(World):
         self._collect: Any = jax.jit(collect, donate_argnums=(1, 3))  # compiled by `start`
         start = make_start_fn(task, seed)
         self._start_fn = jax.jit(replicas.sharded(lambda _, indices: start(indices), (AXIS_0,), AXIS_0))
-        self._first_index = jax.process_index() * self._num_envs
+        self._first_index = jax.process_index() * self.num_envs
         # Saved environments can be restored only where this is equal.
-        self._signature = f"{config.env} {self._num_envs} {learner.rollout}"
+        self._signature = f"{config.env} {self.num_envs} {learner.rollout}"
         self._running: Running | None = None
         self._num_rollouts, self._steps_before = 0, 0
         self._env = env
         self._terminal: Terminal | None = None  # see `terminal`
         self._scene: PyTree = None  # asked for, of the first environment; until `terminal` draws it
         self._is_scene_asked, self._has_scenes = False, True
-        self._counts, self._texts = CodeCounts(self._num_envs), TextReader(env)
-        unread = np.full((learner.rollout, self._num_envs), np.nan, np.float32)  # where no reward reads the counts
+        self._counts, self._texts = CodeCounts(self.num_envs), TextReader(env)
+        unread = np.full((learner.rollout, self.num_envs), np.nan, np.float32)  # where no reward reads the counts
         self._counted = replicas.put((unread, unread), AXIS_1)
         self._episodes: list[np.ndarray] = []
         self._caption_wait = WaitClock()
@@ -95,7 +95,7 @@ class DeviceWorld(World):
         return payload
 
     def _indices(self) -> np.ndarray:
-        return np.arange(self._first_index, self._first_index + self._num_envs, dtype=np.uint32)
+        return np.arange(self._first_index, self._first_index + self.num_envs, dtype=np.uint32)
 
     def start(self) -> None:
         if self._running is None:
@@ -156,7 +156,7 @@ class DeviceWorld(World):
         own_counts, caused_counts = self._counted
         payload = trajectory._replace(own_counts=own_counts, caused_counts=caused_counts)
         is_first = local_rows(trajectory.is_first)[:-1]
-        episodes = Episodes(np.arange(self._num_envs, dtype=np.int32), is_first, ended, np.zeros(self._num_envs, bool))
+        episodes = Episodes(np.arange(self.num_envs, dtype=np.int32), is_first, ended, np.zeros(self.num_envs, bool))
         return Collected(payload, captions, episodes)
 
     def _answer_scene(self) -> None:

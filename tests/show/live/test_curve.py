@@ -15,7 +15,22 @@ def curve_of(values, steps=None) -> Curve:
 def test_a_curve_in_a_line():
     assert sparkline(np.array([0.0, 7.0]), ascii_only=False) == "▁█"
     assert sparkline(np.array([0.0, 3.4, 7.0]), ascii_only=True) == ".=@"
-    assert sparkline(np.array([5.0] * 4), ascii_only=False) == "▁" * 4
+    assert sparkline(np.array([5.0] * 4), ascii_only=False) == "█" * 4
+    assert sparkline(np.zeros(4), ascii_only=False) == "▁" * 4
+
+
+def test_bars_of_positive_values_stand_on_zero():
+    assert sparkline(np.array([8.0, 7.0, 4.0]), ascii_only=False) == "█▇▅"
+    assert sparkline(np.array([-1.0, 0.0, 1.0]), ascii_only=False) == "▁▅█"
+    rows = chart(curve_of([90.0, 100.0]), "return 100", 44, 5, False)[1:-1]
+    assert [row.split()[0] for row in (rows[0], rows[-1])] == ["100", "0"] and rows[-1].count("█") == 33
+
+
+def test_newest_value_is_within_the_chart():
+    values = [*[1.0] * 99, 7.0]
+    top, *_ = chart(curve_of(values), "return 7", 44, 8, False)[1:]
+    assert top.split()[0] == "7" and top.endswith("█")
+    assert curve_of([1.0] * 3000 + [9.0]).extremes() == (1.0, 9.0)
 
 
 def test_bins_are_of_equal_numbers_of_steps():
@@ -44,4 +59,4 @@ def test_a_chart_fits_and_names_its_ends():
         heights = ["".join(column).count("█") for column in zip(*(row[10:].ljust(width) for row in rows))]
         assert heights[: width - 11] == sorted(heights[: width - 11])
     flat = chart(curve_of([2.0, 2.0]), "flat", 44, 5, True)
-    assert all(line.isascii() for line in flat) and flat[3].split()[0] == "2"
+    assert all(line.isascii() for line in flat) and (flat[1].split()[0], flat[3].split()[0]) == ("2", "0")

@@ -11,7 +11,8 @@ from oni_jax.settings.run import RunConfig
 from oni_jax.show.live.curve import Curve
 from oni_jax.show.live.episode import episode_rows
 from oni_jax.show.live.pages import EPISODE_PAGE, OVERVIEW_PAGE, QUEUES_PAGE, Content, page
-from oni_jax.show.live.panels import CURVES, MAX_LINES, Canvas
+from oni_jax.show.live.panels import CURVES, MAX_LINES, Canvas, curve_value
+from oni_jax.show.live.phrases import plain_line
 from tests.metrics.rows import ANSWERS, GOALS, PAIRS, ROW
 
 RUN = RunConfig(experiment="my_run", train_for_env_steps=1_000_000)
@@ -156,6 +157,25 @@ def test_a_run_without_limits_has_neither_bar_nor_time_left():
     text = shown({**FULL, "secs_left": None}, 80, run=RunConfig(experiment="endless"))
     assert text.split("\n")[1].strip().startswith("123,456 steps, 1,020 steps/s, 0:02:05 gone")
     assert "left" not in text and "░" not in text
+
+
+def test_intrinsic_return_never_changes_its_meaning():
+    """Until the first episodes end it is not known; the reward of a step is shown where there are no returns at all."""
+    name = "episode/intrinsic_return/online_cls"
+    assert "intrinsic" not in words_of(shown({**FULL, name: float("nan")}, 140, 49, num_points=0))
+    assert "intrinsic 1.5 an episode" in words_of(shown({**FULL, name: 1.5}, 80))
+    assert curve_value("intrinsic", {**ROW, name: float("nan")}) is None
+    assert curve_value("intrinsic", {**ROW, name: 1.5}) == 1.5
+    assert curve_value("intrinsic", {**ROW, name: 1.5, "episode/intrinsic_return/rnd": 2.0}) is None
+    assert curve_value("intrinsic", ROW) == 0.0123
+
+
+def test_success_of_short_episodes_is_named_so():
+    row = {**FULL, "episode/success": 1.0, "short_episodes": 120.0}
+    assert "success 100.0% of episodes up to 120 steps" in words_of(shown(row, 80))
+    early = {"episode/success": 1.0, "short_episodes": 120.0}
+    assert "success 100.0% of episodes up to 120 steps" in plain_line(early, RUN)
+    assert "success 100.0%, depth" in words_of(shown({**FULL, "episode/success": 1.0}, 80))
 
 
 def test_the_worlds_say_what_they_report():

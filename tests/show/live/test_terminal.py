@@ -234,7 +234,7 @@ def test_an_episode_outlives_any_size(program):
     assert "look" not in program.shows("my_run", " q ")
     program.resize(90, 50)
     middle = program.shows("look 1", "@ hero", " q ")
-    assert "2,000 steps" not in middle and "▁" in middle  # curves in a line each
+    assert "2,000 steps" not in middle and "██" in middle  # curves in a line each
     program.resize(140, 50)
     assert program.shows("look 1", until=lambda text: text == large)
     check_rows(program.grid)
@@ -280,7 +280,11 @@ def test_the_newest_checkpoint_is_shown(program, tmp_path):
     (tmp_path / "checkpoints" / "4096.orbax-checkpoint-tmp").mkdir()
     os.utime(tmp_path / "checkpoints" / "2048", (time.time() - 61, time.time() - 61))
     program.tell("row")
-    program.shows("checkpoint 2,048 steps, 0:01:0")
+    text = program.shows("checkpoint 2,048 steps, 0:01:0")
+    assert "ago, before this start" in " ".join(text.split())
+    os.utime(tmp_path / "checkpoints" / "2048")
+    program.tell("row")
+    program.shows("checkpoint 2,048 steps, 0:00:0", until=lambda text: "before this start" not in text)
 
 
 def test_a_run_without_rows_says_so(program):

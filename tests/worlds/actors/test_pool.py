@@ -325,6 +325,23 @@ def test_a_lost_connection_of_an_environment_is_none_of_the_actor(error):
     assert not os.path.exists(pool._scratch.path)
 
 
+def test_error_of_an_environment_is_shown_at_once_and_ends_the_run_when_it_repeats():
+    ring, make_env = make(EnvConfig(root_env="Catch-v0"))
+    faulty = functools.partial(make_remote, make_env, ZeroDivisionError("no speed"))
+    pool = ProcessPool(faulty, ring, num_workers=1, max_restarts=10)
+    pool.start()
+    start_games(pool, range(SHAPE.num_groups))
+    pool.dispatch(0, 0, 1)
+    lost = wait_for_loss(pool)
+    (shown,) = lost.failures
+    assert "Traceback" in shown and "raise error" in shown and "ZeroDivisionError: no speed: replaced" in shown
+    start_games(pool, lost.lost)
+    pool.dispatch(1, 1, 1)
+    text = wait_for_error(pool)
+    assert "raise error" in text and text.endswith("the same error was raised before: correct the environment")
+    pool.close()
+
+
 def test_an_actor_can_be_found_by_its_folder(lasting_pool):
     """By the next run, which ends it where it hangs and this one was killed."""
     for actor in lasting_pool._actors:
