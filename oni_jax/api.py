@@ -5,7 +5,6 @@
 
 import contextlib
 import functools
-import json
 import numbers
 import os
 import sys
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oni_jax.host.caches import keep_compiled_code
+from oni_jax.host.files import open_regular
 from oni_jax.host.plugins import with_plugins
 from oni_jax.host.run_files import METRICS, saved_steps, steps_are_done
 from oni_jax.host.runtime import ChildError, StopRequest
@@ -25,6 +25,7 @@ from oni_jax.runs.experiment import check_unchanged, experiment_folder
 from oni_jax.runs.shared_file import shipped
 from oni_jax.settings.config import Config, check_values, with_values_of
 from oni_jax.settings.fields import UserError, nearest, settings, value_from_python
+from oni_jax.settings.json_text import parsed_object
 from oni_jax.settings.worlds import num_processes
 from oni_jax.training.checks import check_run
 from oni_jax.types import EVERYTHING, EnvSpec
@@ -239,9 +240,9 @@ class Run:
         """
         path = os.path.join(self.folder, METRICS)
         names: set[str] = set()
-        with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
+        with contextlib.suppress(OSError, ValueError), open_regular(path) as file:
             for line in file:
-                names |= json.loads(line).keys()
+                names |= parsed_object(line).keys()
         run = self._run.metrics(names - {"env_steps", "secs"})
         return {"env_steps": run.env_steps, "hours": run.hours, **run.metrics}
 

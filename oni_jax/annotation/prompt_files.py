@@ -9,11 +9,11 @@ under which the answer declares its choice. A text is a string or a list of line
 server's prefix cache covers everything before them.
 """
 
-import json
 import pathlib
 import re
 
 from oni_jax.annotation.queries.registry import QUERIES
+from oni_jax.host.json_files import read_json
 from oni_jax.settings.fields import UserError
 
 DEFAULT_ANSWER_KEY = "best_description"
@@ -24,12 +24,8 @@ MAX_FILE_BYTES = 1 << 20
 def read_prompt_file(path: pathlib.Path) -> dict:
     """Reads and checks a prompt file, see `check_prompt`. Raises UserError."""
     try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_FILE_BYTES + 1)
-        if len(raw) > MAX_FILE_BYTES:
-            raise ValueError(f"larger than {MAX_FILE_BYTES} bytes")
-        data = json.loads(raw)
-    except (OSError, ValueError, RecursionError) as error:
+        data = read_json(path, MAX_FILE_BYTES, follows_links=True)
+    except (OSError, ValueError) as error:
         raise UserError(f"prompt file {path} can't be read as JSON: {error}") from None
     return check_prompt(data, f"prompt file {path}")
 

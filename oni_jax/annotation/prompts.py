@@ -12,6 +12,7 @@ from oni_jax.annotation.prompt_files import MAX_FILE_BYTES, check_prompt, read_p
 from oni_jax.annotation.queries.base import QueryKind, blaming
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.envs.base import Language
+from oni_jax.host.files import read_regular
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.fields import UserError
 
@@ -185,8 +186,7 @@ def load_chat_template(name: str) -> str:
     if name in ("llama3", "none"):
         return LLAMA3_TEMPLATE if name == "llama3" else PLAIN_TEMPLATE
     try:
-        with open(name, encoding="utf-8") as file:
-            template = file.read(MAX_FILE_BYTES)
+        template = read_regular(name, MAX_FILE_BYTES, follows_links=True).decode()
     except (OSError, ValueError) as error:
         raise UserError(f"chat template {name}: neither llama3, none nor a readable file: {error}") from None
     if "{system}" not in template or "{user}" not in template:

@@ -1,10 +1,12 @@
 """Captions to ask about, and a kind of query's items of them."""
 
 import csv
+import io
 from collections.abc import Sequence
 
 from oni_jax.annotation.prompts import Prompt, unescape
 from oni_jax.evaluation.asking.config import SEPARATOR, AskConfig
+from oni_jax.host.files import open_regular
 from oni_jax.runs.message_counts import FILE_NAME
 from oni_jax.runs.run import Run
 from oni_jax.settings.fields import UserError
@@ -27,7 +29,7 @@ def read_captions(config: AskConfig) -> list[bytes]:
 
 def _of_file(path: str, column: str) -> list[bytes]:
     try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
+        with io.TextIOWrapper(open_regular(path, follows_links=True), "utf-8-sig", newline="") as file:
             reader = csv.DictReader(file)
             columns = reader.fieldnames or ()
             texts = [row[column] or "" for row in reader] if column in columns else []

@@ -140,9 +140,9 @@ def _opened(path: str) -> Iterator[BinaryIO]:
     if not path:
         raise UserError(f"--word_vectors must name a file: {ADVICE}")
     try:
+        if not os.path.isfile(path) and os.path.exists(path):
+            raise ValueError("is not a file")
         with open(path, "rb") as file:
-            if not os.path.isfile(path):
-                raise ValueError("is not a file")
             if file.read(len(_COMPRESSED[-1])).startswith(_COMPRESSED):
                 raise ValueError("is compressed: unpack it first")
             file.seek(0)
