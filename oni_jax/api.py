@@ -17,7 +17,7 @@ import numpy as np
 
 from oni_jax.host.caches import keep_compiled_code
 from oni_jax.host.files import open_regular
-from oni_jax.host.plugins import with_plugins
+from oni_jax.host.plugins import load_plugins, with_plugins
 from oni_jax.host.run_files import METRICS, saved_steps, steps_are_done
 from oni_jax.host.runtime import ChildError, StopRequest
 from oni_jax.runs import run as runs
@@ -132,7 +132,7 @@ def make_vec(
     from oni_jax.host.memory import GAME_BYTES, check_fits
     from oni_jax.runs.plan import Plan, with_chosen_env
 
-    known = [field.name for field, _ in settings(with_plugins(Config().env, str(values.get("plugin", ""))))]
+    known = [field.name for field, _ in settings(_with_plugins(Config(), values).env)]
     for name in values.keys() - {*known}:
         raise UserError(f"{name}: there is no such setting of an environment{nearest(name, known)}")
     if not isinstance(num_envs, numbers.Integral) or isinstance(num_envs, bool) or num_envs < 1:
@@ -154,9 +154,20 @@ def with_settings(config: Config, values: Mapping[str, Any]) -> Config:
     Raises:
         UserError: there is no such setting, it is of another type, or a list has not a value for each reward.
     """
-    plugin = values.get("plugin", config.env.plugin)
-    names = plugin if isinstance(plugin, list | tuple) else [plugin]
-    return with_values_of(with_plugins(config, ",".join(map(str, names))), values)
+    return with_values_of(_with_plugins(config, values), values)
+
+
+def _with_plugins(config: Config, values: Mapping[str, Any]) -> Config:
+    """Returns the settings with those that plugins bring; a plugin that can't be loaded is left to the run's check."""
+    fields = {field.name: field for field, _ in settings(config)}
+    plugin = value_from_python(fields["plugin"], values.get("plugin", config.env.plugin))
+    try:
+        load_plugins(plugin)
+    except UserError:
+        if values.keys() - fields.keys():  # the plugin may bring them
+            raise
+        return config
+    return with_plugins(config, plugin)
 
 
 def _whole(played: Any) -> Any:

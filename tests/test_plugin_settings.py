@@ -88,9 +88,9 @@ def test_command_line_without_the_plugin_has_no_such_flag(capfd):
 @pytest.mark.parametrize(
     "line, told",
     [
-        ("--hall_length 1", "--hall_length 1: must be in [2, 64]"),
-        ("--hall_length x", "--hall_length=x"),
-        ("--hall_start right", "should be one of <left|middle>"),
+        ("--hall_length 1", "--hall_length 1: must be from 2 to 64"),
+        ("--hall_length x", "--hall_length x: must be a whole number"),
+        ("--hall_start right", "must be one of left, middle"),
         ("--hall_lenght 3", "did you mean --hall_length?"),
         ("--root_env Catch-v0 --hall_length 3", "--hall_length 3: has no meaning in Catch-v0"),
         ("--llm_reward_type count --door_pay 3", "--door_pay 3.0: has no meaning without --llm_reward_type door"),
