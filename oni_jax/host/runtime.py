@@ -134,7 +134,7 @@ def _child_main(
     _prctl(_PR_SET_NAME, name.encode())  # for `top` and `ps`
     os.nice(niceness)
     if not cleans_up:
-        die_with_parent(parent.pid if (parent := parent_process()) else os.getppid())
+        die_with_parent(parent.pid if (parent := parent_process()) else None)
     try:
         body(connection, *args)
     except BaseException as error:
@@ -155,13 +155,13 @@ def has_hung_up(connection: Connection) -> bool:
     return bool(poll.poll(0))
 
 
-def die_with_parent(parent: int) -> None:
-    """Has the kernel kill this process when the thread that started it ends; ends it if its parent is gone already.
+def die_with_parent(parent: int | None = None) -> None:
+    """Has the kernel kill this process when the thread that started it ends; ends it if that `parent` is gone already.
 
     A no-op outside Linux.
     """
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if sys.platform == "linux" and os.getppid() != parent:
+    if sys.platform == "linux" and parent not in (None, os.getppid()):
         os._exit(1)
 
 
