@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from launch.sweeps import SWEEP
 from launch.sweeps.grid import GridRun
 from launch.sweeps.state import LOG, fraction_saved, is_finished, last_line
 from oni_jax.host.files import open_to_append
@@ -87,7 +88,7 @@ def _start(run: GridRun, variables: Mapping[str, str]) -> Child:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env=variables,
+            env={**variables, SWEEP: str(os.getpid())},
             process_group=0,  # a terminal's Ctrl-C comes to the sweep alone, which hands it on once
         )
     return Child(run, process, secs_before, row_before)

@@ -17,7 +17,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from multiprocessing import get_context, resource_tracker
+from multiprocessing import get_context, parent_process, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
@@ -134,7 +134,7 @@ def _child_main(
     _prctl(_PR_SET_NAME, name.encode())  # for `top` and `ps`
     os.nice(niceness)
     if not cleans_up:
-        die_with_parent()
+        die_with_parent(parent.pid if (parent := parent_process()) else None)
     try:
         body(connection, *args)
     except BaseException as error:
@@ -155,9 +155,14 @@ def has_hung_up(connection: Connection) -> bool:
     return bool(poll.poll(0))
 
 
-def die_with_parent() -> None:
-    """Has the kernel kill this process when the thread that started it ends. A no-op outside Linux."""
+def die_with_parent(parent: int | None = None) -> None:
+    """Has the kernel kill this process when the thread that started it ends; ends it if that `parent` is gone already.
+
+    A no-op outside Linux.
+    """
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if sys.platform == "linux" and parent not in (None, os.getppid()):
+        os._exit(1)
 
 
 def _prctl(option: int, value: int | bytes) -> None:

@@ -59,7 +59,7 @@ class Run:
             config = config_from_json(text)
             check_values(config)  # the file may be a stranger's
             if not is_as_written(text):
-                print(f"warning: {path} was edited, or is damaged: its checksum is another", flush=True)
+                print(f"settings changed by hand, or damaged: {path} has another checksum", flush=True)
             return config
         except OSError as error:
             hint = nearest_run(self.folder, "name a training run, which python -m launch.ls lists")

@@ -104,7 +104,7 @@ def test_changed_settings_are_said_to_be_changed(run, capsys):
     text = (run / SETTINGS).read_text()
     (run / SETTINGS).write_text(text.replace('"llm_reward_coeff": 0', '"llm_reward_coeff": 7'))
     assert Run(str(run)).config.reward.llm_reward_coeff != Config().reward.llm_reward_coeff
-    assert capsys.readouterr().out.count("config.json was edited, or is damaged") == 1
+    assert capsys.readouterr().out.count("config.json has another checksum") == 1
 
 
 @pytest.mark.parametrize("damage", [*TEXTS, *NO_FILES])
