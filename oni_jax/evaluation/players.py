@@ -41,7 +41,7 @@ class Player(NamedTuple):
 
 
 def evaluated_task(config: EvaluationConfig) -> EnvConfig:
-    """Returns the task to play: the run's own, unless the settings name another.
+    """Returns the task to play: the run's, unless the settings name another.
 
     Raises:
         UserError: there is no such run, or no such task.
