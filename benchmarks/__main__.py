@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from absl import app, flags
 
 from benchmarks.harness import REPEATS, SMOKE, print_figures, run_app
+from oni_jax.settings.fields import nearest_first
 
 PARTS = (
     "env_step",
@@ -66,7 +67,8 @@ def main(argv: Sequence[str]) -> int:
         raise app.UsageError(f"{argv[1]!r} is not a flag")
     wrong = {*_ONLY.value, *(words.split()[0] for words in _WITH.value)} - set(PARTS)
     if wrong:
-        raise app.UsageError(f"no such part: {', '.join(sorted(wrong))}; there are {', '.join(PARTS)}")
+        name, known = min(wrong), f"there are {', '.join(PARTS)}"
+        raise app.UsageError(f"no such part: {name}{nearest_first(name, PARTS, known)}")
     parts = [part for part in PARTS if part in _ONLY.value or not _ONLY.value]
     out = pathlib.Path(_OUT.value)
     out.mkdir(parents=True, exist_ok=True)

@@ -29,7 +29,7 @@ from oni_jax.envs.nethack.native.stepper import why_not
 from oni_jax.envs.nethack.native.vector_env import why_not_built
 from oni_jax.runs.plan import Plan
 from oni_jax.settings.config import Config
-from oni_jax.settings.worlds import EnvConfig, NetHackConfig
+from oni_jax.settings.worlds import CrafterConfig, EnvConfig, NetHackConfig
 
 _ROOT_ENV = flags.DEFINE_string("root_env", harness.ROOT_ENV, "Task.")
 _PROCESSES = flags.DEFINE_integer("processes", 2, "Processes at the same time, on the host.", 1)
@@ -46,7 +46,7 @@ NUM_PARTS = 8  # parts of the steps on the host; their rates give the spread
 
 def host_sides(config: EnvConfig, chosen: Sequence[str] | None = None) -> dict[str, Callable[..., Any]]:
     """Returns what plays a task on the host, by name: all, or those of NetHack that are chosen."""
-    if Plan(Config(config)).environment.settings != "nethack":
+    if NetHackConfig not in Plan(Config(config)).environment.settings:
         return {"ours": functools.partial(HostEnvs, config)}
 
     def stepped_by(stepper: str, engine: str = "wheel") -> EnvConfig:
@@ -129,7 +129,7 @@ def device_sides(config: EnvConfig, num_envs: int) -> dict[str, Callable[[], flo
     sides = {"ours": ours(make(config))}
     if config.root_env in LEVELS and harness.is_installed("minigrid"):
         sides["minigrid"] = functools.partial(in_processes, minigrid_levels.play, LEVELS[config.root_env])
-    if Plan(Config(config)).environment.settings == "crafter":
+    if CrafterConfig in Plan(Config(config)).environment.settings:
         if harness.is_installed("crafter"):
             sides["published_crafter"] = functools.partial(in_processes, crafter_worlds.play)
         if harness.is_installed("craftax"):

@@ -8,16 +8,16 @@ import json
 from collections.abc import Sequence
 
 import numpy as np
-from absl import app, flags
+from absl import app
 
+from benchmarks.harness import run_app
 from oni_jax.envs.random_play import RandomPlay, read_random_play
 from oni_jax.envs.registry import ENVIRONMENTS, environment_names
 from oni_jax.evaluation.config import RANDOM, EvaluationConfig
 from oni_jax.evaluation.players import chosen_players, evaluated_task
 from oni_jax.evaluation.program import play
 
-_EPISODES = flags.DEFINE_integer("episodes", 256, "Episodes of a task.")
-_SEED = flags.DEFINE_integer("seed", 1, "Seed of environments and actions, as in launch.evaluate.")
+NUM_EPISODES, SEED = 256, 1  # of a task; of its environments and actions, as in launch.evaluate
 
 
 def mean_return(root_env: str, num_episodes: int, seed: int) -> float:
@@ -45,8 +45,8 @@ def main(argv: Sequence[str]) -> None:
     asked = argv[1:] or environment_names()
     if unknown := {*asked} - {*environment_names()}:
         raise app.UsageError(f"no such task: {', '.join(sorted(unknown))}")
-    measure(asked, _EPISODES.value, _SEED.value)
+    measure(asked, NUM_EPISODES, SEED)
 
 
 if __name__ == "__main__":
-    app.run(main)
+    run_app(main)

@@ -26,8 +26,8 @@ from oni_jax.host.runtime import Every
 from oni_jax.rewards.registry import questions
 from oni_jax.runs.plan import Plan
 from oni_jax.settings.annotation import JUDGE, RECORDED, AnnotationConfig, check_annotation
-from oni_jax.settings.config import Config, config_from_json, config_to_json, with_values
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.config import Config, config_from_json, config_to_json
+from oni_jax.settings.fields import UserError, with_values
 from oni_jax.training.checks import check_run
 from oni_jax.types import Annotation, Item, Query
 from tests.support.asking import start_judge
@@ -46,7 +46,7 @@ def file(tmp_path):
 
 
 def asks(kind="classification", language=NETHACK, **settings):
-    return find_answerer(AnnotationConfig(**settings), language, kind)
+    return find_answerer(with_values(AnnotationConfig(), settings), language, kind)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_answers_of_another_environment_are_refused(file):
 )
 def test_settings_that_exclude_each_other_are_refused(settings, told):
     with pytest.raises(UserError, match=told):
-        check_annotation(AnnotationConfig(**settings))
+        check_annotation(with_values(AnnotationConfig(), settings))
 
 
 def run_of(**values) -> Config:

@@ -97,5 +97,5 @@ def test_the_suite_tells_a_part_that_fails(tmp_path):
 
 def test_the_suite_knows_its_parts():
     result = run("benchmarks", "--only=env_steps")
-    assert result.returncode == 1 and "no such part: env_steps" in result.stderr + result.stdout
+    assert result.returncode == 2 and "did you mean env_step?" in result.stderr + result.stdout
     assert len(set(PARTS)) == len(PARTS)
