@@ -237,7 +237,7 @@ def test_damaged_model_costs_one_line(saved, tmp_path):
     (folder / "reward_model/1/model/manifest.ocdbt").unlink()
     words = f"launch.train --config ellm_llm --reward_dir {folder} --device cpu --train_dir {tmp_path}"
     done = subprocess.run([sys.executable, "-m", *words.split()], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and "can't be read" in done.stderr
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1) and "can't be read" in done.stderr, done.stderr
 
 
 def test_bad_folders_of_a_model_are_told_in_one_line(saved, tmp_path, capsys):
