@@ -88,11 +88,13 @@ def ratio(values: Sequence[float], others: Sequence[float]) -> dict[str, Any]:
 
 def alternate(sides: Mapping[str, Callable[[], T]], repeats: int) -> dict[str, list[T]]:
     """Calls the sides in turn, `repeats` times (A B B A), so that a drift of the machine's speed, or what a side leaves
-    behind for the next one, affects all."""
+    behind for the next one, affects all. Prints each rate as it goes."""
     results: dict[str, list[T]] = {name: [] for name in sides}
     for repeat in range(repeats):
         for name in [*sides] if repeat % 2 == 0 else [*sides][::-1]:
             results[name].append(sides[name]())
+            if isinstance(rate := results[name][-1], float):
+                _print_line(f"  {name}, run {repeat + 1} of {repeats}", rate)
     return results
 
 
@@ -209,7 +211,7 @@ def print_figures(figures: Mapping[str, Any], prefix: str = "  ") -> None:
 
 
 def _print_line(name: str, value: float, more: str = "") -> None:
-    print(f"{name:<56} {value:12.5g}{more}")
+    print(f"{name:<56} {value:12.5g}{more}", flush=True)
 
 
 def _module(package: str) -> str:

@@ -28,6 +28,13 @@ def test_sides_are_measured_in_turn():
     assert harness.alternate(sides, 2) == {"a": [1, 4], "b": [2, 3]}
 
 
+def test_rate_of_a_side_is_printed_before_the_next_side_runs(capfd):
+    printed: list[str] = []
+    sides = {name: lambda: printed.append(" ".join(capfd.readouterr().out.split())) or 7.5 for name in "ab"}
+    harness.alternate(sides, 2)
+    assert printed == ["", "a, run 1 of 2 7.5", "b, run 1 of 2 7.5", "b, run 2 of 2 7.5"]
+
+
 def test_a_rate_counts_items(monkeypatch):
     now = [7.0]
     monkeypatch.setattr(harness.time, "perf_counter", lambda: now[0])
