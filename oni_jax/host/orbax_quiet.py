@@ -1,7 +1,9 @@
 """Silence of orbax, which logs every step, and reports its closed event loops after a failure."""
 
+import functools
 import logging
 import sys
+from collections.abc import Callable
 from typing import Any
 
 
@@ -9,11 +11,11 @@ def quieten() -> None:
     """Silences orbax, which logs each step of a save, and after a failure all that fails with it."""
     for name in ("absl", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    if sys.unraisablehook is sys.__unraisablehook__:
-        sys.unraisablehook = _report_unraisable
+    if getattr(sys.unraisablehook, "func", None) is not _report_unraisable:
+        sys.unraisablehook = functools.partial(_report_unraisable, sys.unraisablehook)
 
 
-def _report_unraisable(unraisable: Any) -> None:
-    """Reports as Python does, except calls of an event loop of orbax's that a failure has closed."""
+def _report_unraisable(report: Callable[[Any], object], unraisable: Any) -> None:
+    """Reports as before, except calls of an event loop of orbax's that a failure has closed."""
     if str(unraisable.exc_value) != "Event loop is closed":
-        sys.__unraisablehook__(unraisable)
+        report(unraisable)
