@@ -2,6 +2,7 @@
 
 import io
 import os
+import pathlib
 import sys
 
 import pytest
@@ -25,19 +26,29 @@ def is_plain(text: str) -> bool:
     return all(x.isprintable() or x == "\n" for x in text)
 
 
+def write_named(tmp_path: pathlib.Path, code: str) -> pathlib.Path:
+    """The folder of a run in whose names the code stands."""
+    return write_run(tmp_path / f"a{code}b", learning(0), root_env=code, llm_model=code, llm_reward_type="online_cls")
+
+
 @trial("codes of a terminal")
 @pytest.mark.parametrize("code", CODES)
 def test_run_s_name_and_model_are_escaped_by_programs(code, tmp_path, capfd):
-    name = f"a{code}b"
-    folder = write_run(tmp_path / name, learning(0), root_env=code, llm_model=code, llm_reward_type="online_cls")
+    folder = write_named(tmp_path, code)
     before = sys.stdout, sys.stderr
     ls.main([str(tmp_path)])
-    plot.main([str(folder), "--plots_dir", str(tmp_path / "plots")])
     plot.main([str(folder / "missing")])
     assert (sys.stdout, sys.stderr) == before
     out, err = capfd.readouterr()
     assert "a" in out and is_plain(out) and is_plain(err)
     assert out.splitlines()[1].startswith("a" + code.encode("unicode_escape").decode()[:3])
+
+
+@trial("codes of a terminal")
+def test_run_s_name_is_escaped_where_it_is_plotted(tmp_path, capfd):
+    plot.main([str(write_named(tmp_path, "".join(CODES))), "--plots_dir", str(tmp_path / "plots")])
+    out, err = capfd.readouterr()
+    assert [*(tmp_path / "plots").rglob("*.png")] and is_plain(out) and is_plain(err)
 
 
 def test_escaped_stream_gives_the_other_to_what_draws():
