@@ -12,7 +12,7 @@ from oni_jax.envs.goals import BY_LLM
 from oni_jax.envs.registry import env_spec
 from oni_jax.evaluation.intrinsic import Scorer, Steps
 from oni_jax.ops.records import as_bytes
-from oni_jax.rewards.registry import observations_read, reward_labels
+from oni_jax.rewards.registry import observations_read, term_labels
 from oni_jax.rewards.terms import Features, RewardSum
 from oni_jax.runs.rewards import NoRewardError, RunRewards
 from oni_jax.runs.run import Run
@@ -119,8 +119,7 @@ def read_scoring(run: Run, env: EnvConfig, env_steps: int | None) -> Scoring:
 
 
 def _unknown(run: Run, reason: str) -> Scoring:
-    names = [term.reward.llm_reward_type for term in run.config.terms()]
-    return Scoring(None, dict.fromkeys(reward_labels(names), reason))
+    return Scoring(None, dict.fromkeys(term_labels(run.config), reason))
 
 
 def _why_unknown(run: RunRewards, index: int, env: EnvConfig) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.learning import NetworkConfig
-from oni_jax.types import CAPTION, EVERYTHING, OPEN_GOALS, EnvSpec
+from oni_jax.types import CAPTION, EVERYTHING, GOAL_FEATURES, OPEN_GOALS, EnvSpec
 
 if TYPE_CHECKING:
     from flax import linen as nn
@@ -100,6 +100,8 @@ def policy_observations(network: NetworkConfig) -> Collection[str]:
     names = find_encoder(network).observations(network)
     added = {"goal_conditioned": OPEN_GOALS, "language_state": CAPTION}
     asked = {flag: name for flag, name in added.items() if getattr(network, flag)}
+    if network.goal_conditioned and network.goal_input:  # which the policy adds to what any encoder returns
+        names, asked = [*names, GOAL_FEATURES], {flag: x for flag, x in asked.items() if x != OPEN_GOALS}
     if asked and EVERYTHING not in names:
         raise UserError(f"--{min(asked)}: --encoder_custom {network.encoder_custom} can't read it; use generic_encoder")
     return [*names, *asked.values()]

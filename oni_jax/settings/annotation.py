@@ -91,8 +91,10 @@ class AnnotationConfig:
     prompt_version: str = setting("default", "Wording of the prompt.", choices=("default", "reworded"))
     goal_key: str = setting(
         "defaultgoal",
-        "Goal in the prompt that captions are judged by.",
+        "Goal in the prompt that captions are judged by. Several, with commas between them: one agent for all of them, "
+        "which sees its episode's goal (--goal_conditioned).",
         choices=("defaultgoal", "zeroknowledge", "combat", "gold", "stairs"),
+        several=True,
     )
     goal: str = setting("", "The player's goal in your own words; replaces goal_key's.")
     prompt_file: str = setting("", "Your own prompt, in the format of oni_jax/envs/nethack/prompts/*.json.")

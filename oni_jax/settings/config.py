@@ -41,6 +41,19 @@ class Config:
         each = ((self.reward, self.annotation), *self.others)
         return [dataclasses.replace(self, reward=own, annotation=asked, others=()) for own, asked in each]
 
+    def goals(self) -> tuple[str, ...]:
+        """Returns the keys of the goals that one agent has in turn; none where all its episodes have the same."""
+        keys = () if self.others else tuple(self.annotation.goal_key.split(","))
+        return keys if len(keys) > 1 else ()
+
+    def terms_by_goal(self) -> list["Config"]:
+        """Returns one Config per reward, or for an agent of several goals one per goal."""
+        return [
+            dataclasses.replace(own, annotation=dataclasses.replace(own.annotation, goal_key=key))
+            for own in self.terms()
+            for key in self.goals() or [own.annotation.goal_key]
+        ]
+
 
 def config_to_json(config: Config) -> str:
     """Returns a JSON object of the sections, with those of further rewards under `others`. Secrets are left out."""
@@ -136,8 +149,12 @@ def check_values(config: Any) -> None:
     for field, value in (setting for program in programs for setting in settings(program)):
         if field.type in (int, float) and not is_within(value, field.metadata["within"]):
             raise UserError(f"--{field.name} {value}: must be in {field.metadata['within']}")
-        if field.metadata["choices"] and value not in field.metadata["choices"]:
-            raise UserError(f"--{field.name} {value}: must be one of {', '.join(field.metadata['choices'])}")
+        choices = field.metadata["choices"]
+        given = value.split(",") if field.metadata["several"] else [value]
+        if choices and (wrong := [x for x in given if x not in choices]):
+            raise UserError(f"--{field.name} {wrong[0]}: must be one of {', '.join(choices)}")
+        if len({*given}) < len(given):
+            raise UserError(f"--{field.name} {value}: names one of them twice")
 
 
 def check_config(config: Config) -> None:

@@ -58,6 +58,7 @@ def setting(
     secret: bool = False,
     positional: bool = False,
     repeated: str = "",
+    several: bool = False,
 ) -> Any:
     """Makes a dataclass field that becomes a flag.
 
@@ -71,9 +72,10 @@ def setting(
         secret: never printed or written.
         positional: a str of the command line's positional arguments, joined by commas.
         repeated: joins the values of a str whose flag may be given several times; empty: the last value holds.
+        several: several of the choices may be given, with commas between them.
     """
     metadata = {"help": text, "aliases": tuple(aliases), "choices": tuple(choices), "within": within, "fixed": fixed}
-    metadata |= {"secret": secret, "positional": positional, "repeated": repeated}
+    metadata |= {"secret": secret, "positional": positional, "repeated": repeated, "several": several}
     return dataclasses.field(default=default, metadata=metadata, repr=not secret)
 
 

@@ -150,6 +150,23 @@ class GoalConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class EpisodeGoalConfig:
+    """Goals of one agent, of which each episode has one: those of --goal_key, where it names several."""
+
+    episode_goals: str = setting("", "Names of the goals, which --goal_key gives; leave it empty.", fixed=True)
+    goal_weights: str = setting(
+        "", "How often episodes have each goal of --goal_key: numbers with commas between them; empty: equally often."
+    )
+    goal_steps: int = setting(0, "Steps after which an episode's goal is drawn again; 0: it keeps its goal.")
+    goal_texts: str = setting(
+        "",
+        "--goal_input text: a text for each goal of --goal_key, with | between them; empty: the first sentences that "
+        "the prompt has for them.",
+        fixed=True,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
 class EnvConfig:
     """The environment."""
 
@@ -169,6 +186,7 @@ class EnvConfig:
     babyai: BabyAIConfig = BabyAIConfig()
     crafter: CrafterConfig = CrafterConfig()
     goals: GoalConfig = GoalConfig()
+    episode_goal: EpisodeGoalConfig = EpisodeGoalConfig()
 
 
 @dataclasses.dataclass(frozen=True)
