@@ -89,29 +89,24 @@ def with_episode_goals(environment: Environment) -> Environment:
     def make_spec(config: EnvConfig) -> EnvSpec:
         return goal_spec(environment.make_spec(config), config.episode_goal)
 
-    def with_goals(made: Any, config: EnvConfig, shown: EnvSpec, *where: int) -> Any:
-        if environment.device:
-            return made.wrapped(lambda env: _device_wrapper(env, config), shown)
-        return GoalVectorEnv(made, shown, config.episode_goal, *where)
-
     def make(config: EnvConfig, shown: EnvSpec, num_envs: int, seed: int, first_index: int) -> VectorEnv:
-        made = environment.make(config, inner(shown), num_envs, seed, first_index)
-        return with_goals(made, config, shown, seed, first_index)
-
-    def inner(shown: EnvSpec) -> EnvSpec:
-        return shown if environment.device else _without_goals(shown)
+        made = environment.make(config, _without_goals(shown), num_envs, seed, first_index)
+        return GoalVectorEnv(made, shown, config.episode_goal, seed, first_index)
 
     def device(config: EnvConfig) -> "DeviceEnv":
+        # Imported here: JAX is needed where environments run, not where they are named
+        from oni_jax.envs.device.episode_goals import WithEpisodeGoal
+
         assert environment.device is not None
-        return _device_wrapper(environment.device(config), config)
+        return WithEpisodeGoal(environment.device(config), config.episode_goal)
 
     display = environment.display
     if display:
         watch = display.watch
 
         def watched(config: EnvConfig, shown: EnvSpec, seed: int, index: int, number: int, ttyrec: str) -> Any:
-            made = watch(config, inner(shown), seed, index, number, ttyrec)
-            return with_goals(made, config, shown, seed, index, number)
+            made = watch(config, _without_goals(shown), seed, index, number, ttyrec)
+            return GoalVectorEnv(made, shown, config.episode_goal, seed, index, number)
 
         display = display._replace(watch=watched)
     changed = {"make_spec": make_spec, "make": make, "display": display}
@@ -121,13 +116,6 @@ def with_episode_goals(environment: Environment) -> Environment:
 
 def _without_goals(shown: EnvSpec) -> EnvSpec:
     return shown._replace(observations={name: x for name, x in shown.observations.items() if name not in SHOWN})
-
-
-def _device_wrapper(env: "DeviceEnv", config: EnvConfig) -> "DeviceEnv":
-    # Imported here: JAX is needed where environments run, not where they are named
-    from oni_jax.envs.device.episode_goals import WithEpisodeGoal
-
-    return WithEpisodeGoal(env, config.episode_goal)
 
 
 class GoalVectorEnv(VectorEnv):
@@ -172,6 +160,10 @@ class GoalVectorEnv(VectorEnv):
         self._begin(first)
         self._show(out.records)
 
+    def choose(self, goal: int) -> None:
+        """Gives all running episodes this goal from their next observation on."""
+        self._goals[:] = goal
+
     def _begin(self, chosen: np.ndarray) -> None:
         self._numbers[chosen] += 1
         self._steps[chosen] = 0
@@ -212,6 +204,12 @@ class GoalVectorEnv(VectorEnv):
 
     def close(self) -> None:
         self._env.close()
+
+
+def goal_features(settings: EpisodeGoalConfig, goal: str) -> np.ndarray:
+    """Returns what a policy sees of a goal [F] float32. Raises UserError: see `fixed_goal`."""
+    settings = fixed_goal(settings, goal)
+    return feature_table(settings)[goal_probabilities(settings).argmax()]
 
 
 def fixed_goal(settings: EpisodeGoalConfig, goal: str, flag: str = "goal") -> EpisodeGoalConfig:

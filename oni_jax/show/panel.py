@@ -28,6 +28,11 @@ def heading(title: str, lines: Sequence[str]) -> list[Text]:
     return [Text(title, WHITE), *map(Text, lines), Text("")]
 
 
+def goal_lines(goal: str) -> list[Text]:
+    """Returns a line with the episode's goal, for an agent of several; none without one."""
+    return [Text(f"goal      {goal}"[:COLUMNS], YELLOW)] if goal else []
+
+
 def status_lines(of: EpisodeStatus) -> list[Text]:
     return [
         *([Text(f"end       {of.end}", YELLOW)] if of.end else []),  # first: the last lines may be cut off

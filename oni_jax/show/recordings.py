@@ -20,7 +20,7 @@ from oni_jax.host.runtime import StopRequest
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.show.keys import action_text
-from oni_jax.show.panel import EpisodeStatus, beside, heading, intrinsic_lines, status_lines
+from oni_jax.show.panel import EpisodeStatus, beside, goal_lines, heading, intrinsic_lines, status_lines
 from oni_jax.show.picture import picture
 from oni_jax.show.video import check_format, write_video
 
@@ -163,7 +163,8 @@ def _screens(
             since, so_far = (given[:, start : step + 1].sum(axis=1) for start in (before + 1, 0))
             intrinsic = intrinsic_lines(scorer, since, so_far)
         note_lines = [Text(note, DARK_GRAY) for note in notes]
-        texts = [*title, *status_lines(progress), *intrinsic, Text(""), *note_lines]
+        goal = goal_lines(found.goals[step] if found.goals else "")
+        texts = [*title, *goal, *status_lines(progress), *intrinsic, Text(""), *note_lines]
         shown = terminal_screen(found.terminals[step]) if found.terminals else _caption_screen(found.captions[step])
         yield beside(shown, texts)
         before = step
