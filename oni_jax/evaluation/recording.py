@@ -17,7 +17,7 @@ from oni_jax.evaluation.playing import Envs, RecordedAgent, Step, play
 from oni_jax.evaluation.results import Evaluation
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
-from oni_jax.types import EPISODE_GOAL
+from oni_jax.types import EPISODE_GOAL, EVERYTHING
 
 BEST, MEDIAN, WORST = "best", "median", "worst"
 
@@ -157,7 +157,9 @@ def replay(
     Raises:
       UserError: the file can't be written.
     """
-    spec, index, seed = scorer.spec if scorer else env_spec(env), episode.index, evaluation.seed
+    goal = [EPISODE_GOAL] if env.episode_goal.episode_goals else []
+    spec = scorer.spec if scorer else env_spec(env, [EVERYTHING, *goal])
+    index, seed = episode.index, evaluation.seed
     first, names = index, tuple(spec.observations)
     try:
         game = watched = watched_episode(env, suggested, seed, index, names, ttyrec)

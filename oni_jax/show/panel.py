@@ -28,9 +28,10 @@ def heading(title: str, lines: Sequence[str]) -> list[Text]:
     return [Text(title, WHITE), *map(Text, lines), Text("")]
 
 
-def goal_lines(goal: str) -> list[Text]:
-    """Returns a line with the episode's goal, for an agent of several; none without one."""
-    return [Text(f"goal      {goal}"[:COLUMNS], YELLOW)] if goal else []
+def goal_lines(goal: str, chosen: str = "") -> list[Text]:
+    """Returns a line with the episode's goal, and the one chosen for the next step; none for an agent of one goal."""
+    text = f"{goal}, then {chosen}" if chosen else goal
+    return [Text(f"goal      {text}"[:COLUMNS], YELLOW)] if goal else []
 
 
 def status_lines(of: EpisodeStatus) -> list[Text]:

@@ -201,7 +201,7 @@ def play_by_hand(session: Session, table: Table, shell: Shell, stop: StopRequest
     shown: object = None
     panel_shown = False
     while not stop:
-        state = (session.step_count, session.hint, panel_shown, shell.size())
+        state = (session.step_count, session.hint, session.chosen_goal, panel_shown, shell.size())
         if state != shown:
             help_text = f"{GOAL_HELP if session.goals else ''}{HUMAN_HELP}, {key_help(keys, moves)}"
             shell.draw(view(session, table, help_text, *shell.size(), panel_shown))
@@ -226,7 +226,7 @@ def play_by_itself(session: Session, table: Table, pace: Pace, shell: Shell, sto
     shown: object = None
     due = time.monotonic() + 1 / pace.per_sec
     while not stop and not pace.quit:
-        state = (session.step_count, session.hint, pace, shell.size())
+        state = (session.step_count, session.chosen_goal, pace, shell.size())
         if state != shown:
             speed = "paused" if pace.paused else f"{pace.per_sec:g} steps a second"
             help_text = f"{speed}: {GOAL_HELP if session.goals else ''}{MACHINE_HELP}"
@@ -258,7 +258,7 @@ def view(
         of.step_count, of.max_episode_steps, of.game.turn(), of.action, of.reward, of.returned, of.end
     )
     title = panel.heading(table.who, [table.env.root_env, table.episode])
-    progress = [*title, *panel.goal_lines(session.goal), *panel.status_lines(status)]
+    progress = [*title, *panel.goal_lines(session.goal, session.chosen_goal), *panel.status_lines(status)]
     message = message_lines(session, table.not_shown)
     last = [*([Text(session.hint, YELLOW)] if session.hint else []), Text(help_text, DARK_GRAY)]
     screen = terminal_screen(session.game.terminal())

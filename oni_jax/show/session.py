@@ -82,14 +82,10 @@ class Session:
         return self.goals[int(self.record[EPISODE_GOAL])] if self.goals else ""
 
     def next_goal(self) -> None:
-        """Switches to the next goal, from the next step on."""
-        if self.goals:
-            chosen = (self.goals.index(self.chosen_goal or self.goal) + 1) % len(self.goals)
-            cast(GoalVectorEnv, self.game).choose(chosen)
-            self.chosen_goal = self.goals[chosen]
-            self.hint = f"from the next step on: {self.chosen_goal}"
-        else:
-            self.hint = "there is one goal here"
+        """Switches to the next of several goals, from the next step on."""
+        chosen = (self.goals.index(self.chosen_goal or self.goal) + 1) % len(self.goals)
+        cast(GoalVectorEnv, self.game).choose(chosen)
+        self.chosen_goal = self.goals[chosen]
 
     def summary(self) -> str:
         """Returns the outcome in one line."""
