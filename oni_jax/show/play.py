@@ -294,19 +294,19 @@ def _note(screen: Screen, text: str) -> None:
 
 def message_lines(session: Session, not_shown: Mapping[str, str]) -> list[Text]:
     """Returns lines with the message's label, and with the rewards."""
-    lines = []
-    for name, label in session.said.items():
-        title = name if name and len(session.said) > 1 else "label"
+    lines, said = [], {name: label for name, label in session.said.items() if panel.is_of_goal(name, session.goal)}
+    for name, label in said.items():
+        title = name if name and len(said) > 1 else "label"
         lines.append(Text(f"{title:<9} {label.text}", GREEN if label.helpful else GRAY))
         lines.append(Text(f"  by the {label.source}", DARK_GRAY))
     lines = lines or [Text("no message, no label")]
     scorer = session.scorer
-    reasons = [f"{label}: {reason}" for label, reason in not_shown.items()]
+    reasons = [f"{label}: {reason}" for label, reason in not_shown.items() if panel.is_of_goal(label, session.goal)]
     return [
         Text("of the message", WHITE),
         *lines,
         *([Text(f"  for the {session.count}. time")] if session.count > 1 else []),
-        *panel.intrinsic_lines(scorer, session.rewards, session.totals),
+        *panel.intrinsic_lines(scorer, session.rewards, session.totals, session.goal),
         Text(f"  {scorer.problem or scorer.source}", DARK_GRAY),
         *(Text(f"  {reason}", DARK_GRAY) for reason in reasons),
     ]
