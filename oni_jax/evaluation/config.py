@@ -55,7 +55,9 @@ class EvaluationConfig:
         "empty: each episode draws one, as in the run.",
     )
     by_goal: bool = setting(
-        False, "An agent of several goals plays the same episodes under each; a table compares what it does."
+        False,
+        "An agent of several goals plays the same episodes under each; a table compares what it does, and "
+        "what the labels of each goal would pay for it.",
     )
     plugin: str = setting("", "Module that registers environments of your own, besides the run's.", repeated=",")
     max_episode_steps: int = setting(0, "Steps after which an episode is truncated; 0: as in the run.")

@@ -15,6 +15,7 @@ from oni_jax.evaluation.players import Player, chosen_players, evaluated_task, p
 from oni_jax.evaluation.playing import ActorsLostError, play_episodes
 from oni_jax.evaluation.report import by_goal_lines, difference_lines, lines
 from oni_jax.evaluation.results import Evaluation
+from oni_jax.evaluation.step_rewards import StepScorer
 from oni_jax.host.files import write_output
 from oni_jax.host.runtime import StopRequest
 from oni_jax.runs.run import Run
@@ -107,6 +108,8 @@ def play(config: EvaluationConfig, player: Player, stop: StopRequest | None = No
     """Plays a player's evaluation, which may have no episodes if it was interrupted."""
     seed, env = config.seed, player.env
     scorer, not_reported = player.scoring
+    if isinstance(scorer, StepScorer) and config.by_goal:
+        scorer = scorer.under_all_goals()
     spec, returns = (scorer.spec, EpisodeReturns(scorer)) if scorer else (player.spec, None)
     on_step = returns.add if returns else lambda step: None
     make_env = functools.partial(

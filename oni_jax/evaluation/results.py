@@ -91,12 +91,11 @@ class Evaluation(NamedTuple):
         return np.array([[episode.stats[name] > 0 for name in self.achievements] for episode in self.episodes])
 
     def behaviours(self) -> dict[str, np.ndarray]:
-        """Returns {name: [E] float64}: what episodes are like, by all but rewards: measures, success, achievements."""
+        """Returns {name: [E] float64}: the measures, success and achievements of each episode."""
         successes = self.successes()
         found = {} if successes is None else {SUCCESS: successes.astype(np.float64)}
         achieved = dict(zip(self.achievements, self._achieved().T.astype(np.float64))) if self.achievements else {}
-        measures = {name: x for name, x in self.measures().items() if not name.startswith(INTRINSIC_RETURN)}
-        return {**measures, **found, **achieved}
+        return {**self.measures(), **found, **achieved}
 
 
 def named_returns(episode: Episode) -> dict[str, float]:

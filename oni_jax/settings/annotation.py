@@ -8,6 +8,9 @@ from oni_jax.settings.fields import COUNT, POSITIVE, UserError, setting
 
 RECORDED, JUDGE = "recorded", "judge"  # of --answers
 JUDGE_SETTINGS = ("judge_wrong_fraction", "judge_wrong_seed", "judge_latency_secs")  # of the embedded judge
+# Of the package's prompts: of all, then NetHack's, BabyAI-Text's and Crafter's
+GOAL_KEYS = ("defaultgoal", "zeroknowledge", "combat", "gold", "stairs", "keys", "balls", "boxes")
+GOAL_KEYS += ("gathering", "fighting", "building", "feeding")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +96,7 @@ class AnnotationConfig:
         "defaultgoal",
         "Goal in the prompt that captions are judged by. Several, with commas between them: one agent for all of them, "
         "which sees its episode's goal (--goal_conditioned).",
-        choices=("defaultgoal", "zeroknowledge", "combat", "gold", "stairs"),
+        choices=GOAL_KEYS,
         several=True,
     )
     goal: str = setting("", "The player's goal in your own words; replaces goal_key's.")

@@ -1,5 +1,6 @@
 """What an agent of several goals does under each: in evaluations, in films, in play and by Python."""
 
+import dataclasses
 import json
 import re
 
@@ -8,18 +9,23 @@ import pytest
 
 import oni_jax
 from launch import evaluate
+from oni_jax.annotation.judge_answers import JUDGE_MODEL
+from oni_jax.annotation.label_store import LabelStore
 from oni_jax.envs.base import make_step_output
 from oni_jax.envs.registry import make_vector_env
 from oni_jax.evaluation.config import EvaluationConfig
 from oni_jax.evaluation.players import evaluated_task, load_player, with_scoring
+from oni_jax.evaluation.program import play
 from oni_jax.evaluation.recording import replay
 from oni_jax.host.runtime import StopRequest
+from oni_jax.runs.run import Run
 from oni_jax.show import play as playing
 from oni_jax.show.config import PlayConfig
 from oni_jax.types import EPISODE_GOAL, GOAL_FEATURES
 from tests.evaluation.runs import CATCH, NETHACK, write_run
 from tests.evaluation.test_step_rewards import write_run as write_rewarded_run
 from tests.show.test_play import Hands
+from tests.support.labelled import labelled
 
 GOALS = {
     "llm_reward_type": "online_cls",
@@ -28,15 +34,29 @@ GOALS = {
     "episode_goals": "combat,gold,stairs",
     "goal_conditioned": True,
     "goal_input": "index",
+    "answers": "judge",
 }
+GREETINGS = (b"Hello Agent, welcome to NetHack!  You are a neutral male human Monk.", b"$ - 2 gold pieces.")
 TEXTS = {"goal_input": "text", "goal_texts": "Fight|Get gold|Go down"}
 SHORT = {**NETHACK, **GOALS, "max_episode_steps": 12}
+
+
+def write_labels(folder) -> None:
+    """Under each goal a label of the messages that every game begins with."""
+    run = Run(str(folder))
+    store = LabelStore(str(folder / "labels.sqlite"))
+    for settings, kind in run.plan.questions:
+        store.put_many(
+            JUDGE_MODEL, run.plan.prompt(settings, kind).digest, [(labelled((x,), 1), "") for x in GREETINGS]
+        )
+    store.close()
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     write_rewarded_run(folder / "run", SHORT)
+    write_labels(folder / "run")
     write_run(folder / "texts", {**SHORT, **TEXTS})
     write_run(folder / "one", {**CATCH, "llm_reward_type": "none"})
     return folder
@@ -55,8 +75,17 @@ def test_table_has_a_column_per_goal_on_the_same_episodes(folder, capfd):
     assert {"return", "kills", "gold", "depth", "experience level"} <= rows
     found = json.loads((folder / "e.json").read_text())["evaluations"]
     assert [x["goals"] for x in found] == [{"goal": goal} for goal in ("combat", "gold", "stairs")]
-    paid = [{name for name, x in own["measures"].items() if "intrinsic" in name and x["mean"]} for own in found]
-    assert all(names <= {f"intrinsic_return/online_cls_{x['goals']['goal']}"} for names, x in zip(paid, found))
+    labels = {f"intrinsic_return/online_cls_{goal}" for goal in ("combat", "gold", "stairs")}
+    assert labels <= rows and all(labels <= x["measures"].keys() for x in found)
+
+
+def test_labels_of_all_goals_are_summed_whatever_the_episode_s_goal(folder):
+    """Of an evaluation by goal; of another those of its goal alone, as in training."""
+    config = EvaluationConfig(str(folder), "run", goal="stairs", episodes=2, num_workers=1)
+    player = with_scoring(load_player(config, "run", None, evaluated_task(config)))
+    both = [play(dataclasses.replace(config, by_goal=by_goal), player).episodes[0] for by_goal in (False, True)]
+    alone, each = (episode.intrinsic_returns for episode in both)
+    assert {name for name, x in alone.items() if x} == {"online_cls_stairs"} and all(each.values())
 
 
 def test_policy_acts_by_its_goal(folder):
