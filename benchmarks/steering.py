@@ -14,7 +14,7 @@ from absl import app, flags
 
 from oni_jax.api import load_run
 from oni_jax.evaluation.report import interval, number
-from oni_jax.ops.statistics import bootstrap_interval
+from oni_jax.ops.statistics import summarise
 from oni_jax.settings.fields import UserError
 
 _STUDY = flags.DEFINE_enum("study", "steer", ["steer", "steer_babyai"], "Whose runs play.")
@@ -39,7 +39,7 @@ def tables(of_policies: Mapping[str, Sequence[Means]]) -> list[str]:
         lines.append(f"{name}:")
         for policy, runs in of_policies.items():
             values = [means[name] for means in runs]
-            lines.append(f"  {policy:<24} {number(statistics.fmean(values))} {interval(bootstrap_interval(values))}")
+            lines.append(f"  {policy:<24} {number(statistics.fmean(values))} {interval(summarise(values).interval)}")
     return lines
 
 

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from oni_jax.ops.captions import NO_CAPTIONS, LazyRows
-from oni_jax.rewards.base import Reward
+from oni_jax.ops.captions import NO_CAPTIONS, LazyRows, only_at
+from oni_jax.rewards.base import Reward, Scorer
 from oni_jax.rewards.registry import reward_labels
 from oni_jax.settings.fields import UserError
 from oni_jax.types import (
@@ -90,7 +90,15 @@ class RewardSum:
 
     def prepare(self, captions: StepCaptions) -> Features:
         """Looks up what a batch needs, for `score`."""
-        return tuple(dict(reward.prepare(captions)) for reward in self.rewards)
+        return tuple(dict(term.reward.prepare(self._paid_by(term, captions))) for term in self.terms)
+
+    def _paid_by(self, term: Term, captions: StepCaptions) -> StepCaptions:
+        """Returns the captions of the steps that a term pays; all where statistics run over the values of a batch."""
+        scorer = term.reward.scorer
+        if term.goal == EVERY_GOAL or scorer is None or type(scorer).track is not Scorer.track:
+            return captions
+        is_paid = captions.own.observations[EPISODE_GOAL] == term.goal
+        return StepCaptions(*(only_at(batch, is_paid) if batch.index.size else batch for batch in captions))
 
     def score(self, state: PyTree, trajectory: Trajectory, features: Features, key: Array) -> RewardOutput:
         """Returns rewards [K, T, B] float32 before the coefficients, and the new state; see `Reward.score`."""

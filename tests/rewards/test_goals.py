@@ -13,7 +13,7 @@ from oni_jax.rewards.terms import RewardSum
 from oni_jax.runs.plan import with_chosen_env
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError, with_values
-from oni_jax.types import EPISODE_GOAL
+from oni_jax.types import EPISODE_GOAL, StepCaptions
 from tests.rewards import test_conformance as each
 from tests.rewards.built_in import BUILT_IN
 from tests.rewards.test_conformance import files, little_to_compile  # noqa: F401
@@ -38,6 +38,12 @@ def make(config: Config) -> RewardSum:
     return make_rewards(config, env_spec(config.env, observations_read(config)))
 
 
+def seen(captions: StepCaptions, goals: np.ndarray) -> StepCaptions:
+    """The captions with the goals [T + 1, B] of the steps."""
+    own = captions.own._replace(observations={EPISODE_GOAL: goals[:-1]})
+    return StepCaptions(own, captions.caused._replace(observations={EPISODE_GOAL: goals[1:]}))
+
+
 def taught(rewards: RewardSum, first_question: int):
     """The state after some answers, whose labels differ by the goal."""
     state = rewards.init(jax.random.key(0))
@@ -54,9 +60,10 @@ def taught(rewards: RewardSum, first_question: int):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_step_pays_what_its_goal_alone_would_pay(name, files):  # noqa: F811
-    together, captions = make(config_of(name, files)), each.captions_of()
+    together = make(config_of(name, files))
     goals = np.random.default_rng(0).integers(0, len(KEYS), (each.T + 1, each.B)).astype(np.int32)
     steps = each.trajectory_of(observations={EPISODE_GOAL: goals})
+    captions = seen(each.captions_of(), goals)
     state = taught(together, 0)
     paid = together.score(state, steps, together.prepare(captions), each.KEY).rewards
     assert paid.shape == (len(KEYS), each.T, each.B)
@@ -124,3 +131,16 @@ def test_setting_that_does_not_fit_is_refused(changes, words, files):  # noqa: F
     }
     with pytest.raises(UserError, match=words):
         with_chosen_env(with_values(config, given))
+
+
+def test_classifier_values_no_caption_of_steps_that_it_does_not_pay(files):  # noqa: F811
+    rewards = make(config_of("online_cls_reward_model", files))
+    goals = np.zeros((each.T + 1, each.B), np.int32)
+    goals[0, 0] = 1
+    captions = each.captions_of()
+    of_each = rewards.prepare(seen(captions, goals))
+    valued = [{row.tobytes().rstrip(b"\0") for row in x["messages"][x["used"]]} - {b""} for x in of_each]
+    (first,) = {captions.own.captions[captions.own.index[0, 0]][:256].rstrip(b"\0")}
+    assert valued[1] <= {first} and len(valued[0]) > 2 and valued[2] == set()
+    rewards.observe(captions)
+    assert {question for _, question in rewards.queries()} == {0, 1, 2}  # it asks about all
