@@ -60,7 +60,7 @@ class CaptionTracker:
 
     def __init__(self, spec: EnvSpec, num_envs: int, max_known: int = MAX_KNOWN):
         self._has_captions, self._has_goals = spec.has_captions, EPISODE_GOAL in spec.observations
-        self._goals = [0] * num_envs  # of the steps that come
+        self._goals, self._masks = [0] * num_envs, [0] * num_envs  # of the steps that come, see `under_goal`
         self._max_known = max_known
         self._ids: dict[bytes, int] = {}
         self._counts = EpisodicCounts(num_envs)
@@ -101,10 +101,15 @@ class CaptionTracker:
     def _change_goals(self, records: np.ndarray, captions: list[bytes], new: NewTexts) -> list[tuple[int, int, int]]:
         """Takes in the goals. Returns (i, id, count) of the outcomes where an episode goes on with another goal."""
         goals, before = records[EPISODE_GOAL].tolist(), self._goals
+        if goals == before:
+            return []
         changed = [i for i, goal in enumerate(goals) if goal != before[i] and not records["is_first"][i]]
         outcomes = [(i, *self._count(i, captions[i], new)) for i in changed]
-        self._goals = goals
+        self._set_goals(goals)
         return outcomes
+
+    def _set_goals(self, goals: list[int]) -> None:
+        self._goals, self._masks = goals, [under_goal(0, goal) for goal in goals]
 
     def save(self) -> dict[str, np.ndarray]:
         """Returns the counts of the running episodes; after `restore` all texts count as new."""
@@ -115,7 +120,7 @@ class CaptionTracker:
         """Restores what `save` returned, before the first `update`."""
         self._counts.restore(saved)
         if self._has_goals:
-            self._goals = saved["caption_goals"].tolist()
+            self._set_goals(saved["caption_goals"].tolist())
 
     def _id(self, text: bytes, new: NewTexts) -> int:
         text_id = self._ids.get(text)
@@ -128,6 +133,6 @@ class CaptionTracker:
     def _count(self, i: int, text: bytes, new: NewTexts) -> tuple[int, int]:
         """Counts a caption in environment i's episode. Returns (id, count)."""
         text_id = self._id(text, new)
-        counts, counted = self._counts.of_each[i], under_goal(text_id, self._goals[i])
+        counts, counted = self._counts.of_each[i], text_id ^ self._masks[i]
         counts[counted] = count = counts.get(counted, 0) + 1
         return text_id, count

@@ -137,7 +137,9 @@ class GoalVectorEnv(VectorEnv):
         self._table, self._every = feature_table(settings), settings.goal_steps
         self._bounds = np.cumsum(goal_probabilities(settings))
         self._seed, self._first_index = seed, first_index
-        self._goals, self._steps = np.zeros((2, self.num_envs), np.int32)  # of the running episodes
+        # Of the running episodes; the steps are counted where they matter
+        self._goals, self._steps = np.zeros((2, self.num_envs), np.int32)
+        self._features = self._table[self._goals]
         self._numbers = np.full(self.num_envs, first_number - 1, np.int32)
 
     @property
@@ -151,18 +153,21 @@ class GoalVectorEnv(VectorEnv):
 
     def step(self, actions: np.ndarray, out: StepOutput) -> None:
         self._env.step(actions, out)
-        first = out.records["is_first"].astype(bool)
-        if first.any():
+        first = out.records["is_first"]
+        has_ended = first.any()
+        if has_ended:
             self._show(out.finals)
-        self._steps += 1
         if self._every:
+            self._steps += 1
             self._draw(np.flatnonzero(~first & (self._steps % self._every == 0)))
-        self._begin(first)
+        if has_ended:
+            self._begin(first)
         self._show(out.records)
 
     def choose(self, goal: int) -> None:
         """Gives all running episodes this goal from their next observation on."""
         self._goals[:] = goal
+        self._features = self._table[self._goals]
 
     def _begin(self, chosen: np.ndarray) -> None:
         self._numbers[chosen] += 1
@@ -175,12 +180,13 @@ class GoalVectorEnv(VectorEnv):
             parts = [self._seed, self._first_index + i, int(self._numbers[i]), int(count)]
             draw = np.random.default_rng(np.random.SeedSequence(parts, spawn_key=(_DRAWS,))).random()
             self._goals[i] = min(np.searchsorted(self._bounds, draw, side="right"), len(self._bounds) - 1)
+        self._features = self._table[self._goals]
 
     def _show(self, records: np.ndarray) -> None:
         if EPISODE_GOAL in self._names:
             records[EPISODE_GOAL] = self._goals
         if GOAL_FEATURES in self._names:
-            records[GOAL_FEATURES] = self._table[self._goals]
+            records[GOAL_FEATURES] = self._features
 
     def note(self) -> str:
         return self._env.note()
@@ -201,6 +207,7 @@ class GoalVectorEnv(VectorEnv):
         self._env.restore(saved)
         self._goals[:], self._steps[:] = saved["goal"], saved["goal_steps"]
         self._numbers[:], self._seed = saved["goal_episodes"], int(saved["goal_seed"])
+        self._features = self._table[self._goals]
 
     def close(self) -> None:
         self._env.close()
