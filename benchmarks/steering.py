@@ -1,4 +1,4 @@
-"""What the agents of a study of goals do on held-out episodes: one of all goals, under each, and those of one each.
+"""Behaviour of the agents of a study of goals on held-out episodes: the agent of all goals under each, and others.
 
 python -m benchmarks.steering --study steer --train_dir train_dir/studies
 """

@@ -101,10 +101,11 @@ def load_player(config: EvaluationConfig, experiment: str, env_steps: int | None
         UserError: there is no such run or checkpoint, or it was trained on another kind of task.
     """
     run = Run(os.path.join(config.train_dir, experiment))
-    told = run.plan.config.env.episode_goal
-    goal = config.goal if told.episode_goals or experiment == config.experiment else ""  # others may have one goal
-    told = fixed_goal(told, goal) if goal else told
-    env = dataclasses.replace(task, nethack=run.config.env.nethack, episode_goal=told)
+    drawn = run.plan.config.env.episode_goal
+    # A run that it is compared with may have one goal
+    goal = config.goal if drawn.episode_goals or experiment == config.experiment else ""
+    episode_goal = fixed_goal(drawn, goal) if goal else drawn
+    env = dataclasses.replace(task, nethack=run.config.env.nethack, episode_goal=episode_goal)
     policy, params, spec, found = run.policy(env, env_steps)
     greedy = config.policy == GREEDY
     if run.config.env.goals.goal_suggester in BY_LLM:

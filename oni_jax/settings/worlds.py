@@ -151,7 +151,7 @@ class GoalConfig:
 
 @dataclasses.dataclass(frozen=True)
 class EpisodeGoalConfig:
-    """Goals of one agent, of which each episode has one: those of --goal_key, where it names several."""
+    """The goals of an agent of several."""
 
     episode_goals: str = setting("", "Names of the goals, which --goal_key gives; leave it empty.", fixed=True)
     goal_weights: str = setting(
