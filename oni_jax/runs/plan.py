@@ -112,7 +112,8 @@ class Plan:
         if not guide:
             return ()
         network = Run(guide).config.network
-        if network.goal_conditioned and self.config.env.goals.goal_suggester == NO_GOALS:
+        sees_open_goals = network.goal_conditioned and not network.goal_input
+        if sees_open_goals and self.config.env.goals.goal_suggester == NO_GOALS:
             raise UserError(f"--guide {guide}: sees goals; say whose with --goal_suggester, such as task or oracle")
         return policy_observations(network)
 
