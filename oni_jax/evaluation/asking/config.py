@@ -60,7 +60,7 @@ def queries_of(config: Ask) -> list[tuple[AnnotationConfig, str]]:
         raise UserError(
             f"--query {query}: is not known; use one of {', '.join(QUERIES)}; one of your own needs --plugin"
         )
-    kinds = [(own.annotation, query or reward_type(own).query) for own in config.terms()]
+    kinds = [(own.annotation, query or reward_type(own).query) for own in config.terms_by_goal()]
     asked = [(annotation, kind) for annotation, kind in kinds if kind]
     if not asked:
         name = ",".join(own.reward.llm_reward_type for own in config.terms())
