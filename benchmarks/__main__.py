@@ -1,4 +1,4 @@
-"""Runs the whole suite, each part in a process of its own, and prints its key figures.
+"""Runs the whole suite, each part in a separate process, and prints its key figures.
 
 python -m benchmarks --out results
 python -m benchmarks --smoke --only env_step,update

@@ -64,8 +64,8 @@ def print_waits(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
     """Prints mean fractions of waiting, a line per reward type."""
     names = list(next(iter(runs.values()))[0]["waits"])
     print(f"{'':<24}" + "".join(f"{name:>24}" for name in names))
-    for reward_type, own in runs.items():
-        fractions = [statistics.mean(run["waits"][name] for run in own) for name in names]
+    for reward_type, repeats in runs.items():
+        fractions = [statistics.mean(run["waits"][name] for run in repeats) for name in names]
         print(f"{reward_type:<24}" + "".join(f"{fraction:>24.1%}" for fraction in fractions))
 
 
@@ -73,16 +73,16 @@ def main(argv: Sequence[str]) -> None:
     del argv
     sides = {name: functools.partial(run_once, name) for name in _REWARD_TYPES.value}
     runs = alternate(sides, sized(num_repeats(), 1))
-    rates = {name: [run["env_steps_per_sec"] for run in own] for name, own in runs.items()}
+    rates = {name: [run["env_steps_per_sec"] for run in repeats] for name, repeats in runs.items()}
     print_waits(runs)
     figures = {
         name: {
             "env_steps_per_sec": spread(rates[name]),
             **({"ratio_to_none": ratio(rates[name], rates["none"])} if "none" in rates and name != "none" else {}),
-            "peak_memory_bytes": spread([run["peak_memory_bytes"] for run in own]),
-            "runs": own,
+            "peak_memory_bytes": spread([run["peak_memory_bytes"] for run in repeats]),
+            "runs": repeats,
         }
-        for name, own in runs.items()
+        for name, repeats in runs.items()
     }
     write_report(JSON.value, figures)
 

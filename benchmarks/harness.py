@@ -127,9 +127,9 @@ def run_together(body: Body, arguments: Sequence[tuple]) -> list[Timed]:
     cores = sorted(os.sched_getaffinity(0))
     children = []
     try:
-        for i, own in enumerate(arguments):
+        for i, of_process in enumerate(arguments):
             core = cores[i % len(cores)]
-            children.append(start_child(f"{body.__name__}-{i}", _timed, core, body, own, single_threaded=True))
+            children.append(start_child(f"{body.__name__}-{i}", _timed, core, body, of_process, single_threaded=True))
         for _, connection in children:
             _receive(connection)
         for _, connection in children:
@@ -140,9 +140,9 @@ def run_together(body: Body, arguments: Sequence[tuple]) -> list[Timed]:
             stop_child(process, connection)
 
 
-def _timed(connection: Any, core: int, body: Body, own: tuple) -> None:
+def _timed(connection: Any, core: int, body: Body, arguments: tuple) -> None:
     os.sched_setaffinity(0, {core})
-    run = body(*own)
+    run = body(*arguments)
     next(run)
     connection.send("ready")
     connection.recv_bytes()
@@ -167,7 +167,7 @@ def _receive(connection: Any) -> Any:
 
 def total_rate(timed: Sequence[Timed], count: int) -> float:
     """Returns the rate per second of all processes together, from the first one's start to the last one's end."""
-    return count / (max(own.end_secs for own in timed) - min(own.start_secs for own in timed))
+    return count / (max(timing.end_secs for timing in timed) - min(timing.start_secs for timing in timed))
 
 
 # Names of what figures were measured on, in `environment`: machine, versions and commit.

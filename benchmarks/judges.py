@@ -58,9 +58,9 @@ def measure(kind: str, form: str, addresses: dict[str, str], messages: Sequence[
     items = make_items(prompt, messages[: FORMS[form].num_messages])
     asked, figures = {}, {}
     for model, address in addresses.items():
-        own = dataclasses.replace(config, llm_server_addr=address, llm_model=model)
+        model_config = dataclasses.replace(config, llm_server_addr=address, llm_model=model)
         start = time.monotonic()
-        asked[model] = _ask(own, prompt, items)
+        asked[model] = _ask(model_config, prompt, items)
         figures[model] = _figures(asked[model], prompt, time.monotonic() - start)
     both = compare(prompt, *asked.values())
     return {
@@ -81,15 +81,15 @@ def _ask(config: AnnotationConfig, prompt: Prompt, items: Sequence[Item]) -> lis
 
 
 def _figures(asked: Sequence[Asked], prompt: Prompt, secs: float) -> dict[str, Any]:
-    readable = [own.answer for own in asked if own.answer is not None]
-    tokens = total_tokens(tokens_of(own, prompt, has_counts=True) for own in asked)
+    readable = [query.answer for query in asked if query.answer is not None]
+    tokens = total_tokens(tokens_of(query, prompt, has_counts=True) for query in asked)
     return {
         "num_queries": len(asked),
-        "readable_at_first": sum(own.replies[0].answer is not None for own in asked if own.replies) / len(asked),
+        "readable_at_first": sum(query.replies[0].answer is not None for query in asked if query.replies) / len(asked),
         "readable": len(readable) / len(asked),
         "labels": dict(Counter(", ".join(prompt.kind.read_as(answer)) for answer in readable).most_common()),
         "queries_per_sec": len(asked) / secs,
-        "median_secs": statistics.median(x for own in asked for x in own.secs),
+        "median_secs": statistics.median(x for query in asked for x in query.secs),
         "prompt_tokens": tokens.prompt / len(asked),
         "written_tokens": tokens.completion / len(asked),
     }

@@ -5,7 +5,7 @@
 Each start is killed (SIGKILL, the program alone) at a random moment, up to --longest_secs after it has read the last
 checkpoint (the first start: has written one), or, one in five, after its beginning; it saves all the time, so that
 many kills hit a checkpoint being written. `resumes` counts the starts that resumed from the newest finished checkpoint,
-`corrupt` those that could not, or resumed from another; `labels` compares the label store with the judge's own log;
+`corrupt` those that could not, or resumed from another; `labels` compares the label store with the judge's log;
 `left_over` counts processes, shared memory and temporary files left behind.
 """
 

@@ -122,28 +122,28 @@ def table(report: Mapping[str, Any], published: Sequence[Mapping[str, Any]]) -> 
     """Formats return and entropy at the marks as Markdown: the published system's, and each side's by commit."""
     environments, runs = report["environments"], report["runs"]
     sides = {"published": published}
-    for name, (index, own) in itertools.product(SIDES, enumerate(environments)):
-        label = f"{name}, {own['commit']}" if len(environments) > 1 else name
+    for name, (index, entry) in itertools.product(SIDES, enumerate(environments)):
+        label = f"{name}, {entry['commit']}" if len(environments) > 1 else name
         sides[label] = [run for run in runs if (run["side"], run["environment"]) == (name, index)]
     names = [f"{curve} at {mark // 1000} K" for curve in ("return", "entropy") for mark in MARKS]
     lines = [f"| | seeds | {' | '.join(names)} | lag |", "|---" * (len(names) + 3) + "|"]
-    for side, own in sides.items():
-        if not own:
+    for side, side_runs in sides.items():
+        if not side_runs:
             continue
         cells = []
         for curve in ("return", "entropy"):
-            found = [estimate([run["curves"][curve] for run in own], mark) for mark in MARKS]
+            found = [estimate([run["curves"][curve] for run in side_runs], mark) for mark in MARKS]
             cells += [str(value) if value else "" for value in found]
-        lag = statistics.mean(value for run in own for _, value in run["curves"]["policy_lag"])
-        lines.append(f"| {side} | {len(own)} | {' | '.join(cells)} | {lag:.1f} |")
+        lag = statistics.mean(value for run in side_runs for _, value in run["curves"]["policy_lag"])
+        lines.append(f"| {side} | {len(side_runs)} | {' | '.join(cells)} | {lag:.1f} |")
     return "\n".join(lines)
 
 
 def _index(environments: list[dict[str, Any]]) -> int:
     """Returns the index of this commit, these versions and this machine, added where they are new."""
     here = environment()
-    for index, own in enumerate(environments):
-        if all(own.get(name) == here[name] for name in MACHINE):
+    for index, entry in enumerate(environments):
+        if all(entry.get(name) == here[name] for name in MACHINE):
             return index
     environments.append(here)
     return len(environments) - 1

@@ -52,7 +52,7 @@ def install() -> pathlib.Path:
 
 
 class LlamaServer:
-    """The server in a process of its own, at `address`. Killed at the end of a `with`.
+    """The server in a separate process, at `address`. Killed at the end of a `with`.
 
     Args:
         folder: for its log.

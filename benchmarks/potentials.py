@@ -42,7 +42,7 @@ class Calls:
     def __init__(self, num_workers: int):
         env = EnvConfig(root_env=LEVEL, max_episode_steps=sized(400, 12))
         episodes = random_episodes(env, sized(8, 2), 0, StopRequest())
-        segments = [own.part(t, HORIZON) for own in episodes for t in range(own.length - HORIZON)]
+        segments = [episode.part(t, HORIZON) for episode in episodes for t in range(episode.length - HORIZON)]
         self.windows, self._sandbox = windows_of(segments), Sandbox(read_code(CODE)[1], num_workers)
         self.number = len(segments)
         self.run()
@@ -90,17 +90,17 @@ def measure_training(repeats: int) -> dict[str, Any]:
     """Measures training with each kind of potential and without, in turn."""
     rows: dict[str, list[Mapping[str, Any]]] = {}
 
-    def rate(reward_type: str, own: str) -> float:
-        run = train(reward_type, f"--root_env {LEVEL} {TRAINING} {sized(FULL, SMALL)} {own}".split())
+    def rate(reward_type: str, words: str) -> float:
+        run = train(reward_type, f"--root_env {LEVEL} {TRAINING} {sized(FULL, SMALL)} {words}".split())
         rows.setdefault(reward_type, []).append(run.rows[-1])
         return run.env_steps_per_sec()
 
     with tempfile.TemporaryDirectory() as folder:
         own_flags = make_potentials(folder)
-        sides = {name: functools.partial(rate, name, own) for name, own in own_flags.items()}
+        sides = {name: functools.partial(rate, name, words) for name, words in own_flags.items()}
         rates = alternate(sides, repeats)
-    found: dict[str, Any] = {f"{name}_training_steps_per_sec": spread(own) for name, own in rates.items()}
-    for name in [own for own in rates if own != "none"]:
+    found: dict[str, Any] = {f"{name}_training_steps_per_sec": spread(speeds) for name, speeds in rates.items()}
+    for name in [kind for kind in rates if kind != "none"]:
         found[f"{name}_ratio_to_none"] = ratio(rates[name], rates["none"])
         for metric in ("reward/potential_memo_fraction", "learner_looks_up_fraction"):
             if metric in rows[name][-1]:

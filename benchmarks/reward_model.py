@@ -174,11 +174,13 @@ def measure_curve(model: Model, evaluate: Callable[[], dict[str, Any]], max_secs
 def measure_classification(split: Split, values: Mapping[str, Any], max_secs: float, seed: int) -> dict[str, Any]:
     """Measures the classifier."""
     model = Model("online_cls_reward_model", values, seed)
-    labels = {name: np.array([judge_caption(GOAL, m)[0] for m in own], int) for name, own in split._asdict().items()}
+    labels = {
+        name: np.array([judge_caption(GOAL, m)[0] for m in messages], int) for name, messages in split._asdict().items()
+    }
     model.reward.ingest([Annotation((m,), encode_label(int(y), y)) for m, y in zip(split.train, labels["train"])])
 
     def evaluate() -> dict[str, Any]:
-        return {name: classified(model.rewards(own), labels[name]) for name, own in split._asdict().items()}
+        return {name: classified(model.rewards(messages), labels[name]) for name, messages in split._asdict().items()}
 
     curve = measure_curve(model, evaluate, max_secs)
     rewards = model.rewards(split.held_out)
@@ -205,14 +207,17 @@ def measure_ranking(
     """Measures the ranking model."""
     model, rng = Model("online_motif", values, seed), np.random.default_rng([seed, 2])
     ask_about_pairs(model.reward, split.train, num_pairs, rng)
-    pairs = {name: random_pairs(len(own), NUM_HELD_OUT_PAIRS, rng) for name, own in split._asdict().items()}
+    pairs = {name: random_pairs(len(messages), NUM_HELD_OUT_PAIRS, rng) for name, messages in split._asdict().items()}
     labels = {
-        name: np.array([judge_pair(GOAL, own[i], own[j]) for i, j in pairs[name]])
-        for name, own in split._asdict().items()
+        name: np.array([judge_pair(GOAL, messages[i], messages[j]) for i, j in pairs[name]])
+        for name, messages in split._asdict().items()
     }
 
     def evaluate() -> dict[str, Any]:
-        return {name: ranked(model.rewards(own)[pairs[name]], labels[name]) for name, own in split._asdict().items()}
+        return {
+            name: ranked(model.rewards(messages)[pairs[name]], labels[name])
+            for name, messages in split._asdict().items()
+        }
 
     curve = measure_curve(model, evaluate, max_secs)
     rewards = model.rewards(split.held_out)

@@ -163,13 +163,13 @@ def measure_in_turn(configs: Mapping[str, Config], empty_games: bool, secs: floa
         name: functools.partial(measure_acting, config, empty_games, secs / 2, secs) for name, config in configs.items()
     }
     found = harness.alternate(sides, repeats)
-    rates = {name: [own["env_steps_per_sec"] for own in each] for name, each in found.items()}
-    cpu = {name: [own["cpu_secs_per_step"] for own in each] for name, each in found.items()}
+    rates = {name: [run["env_steps_per_sec"] for run in each] for name, each in found.items()}
+    cpu = {name: [run["cpu_secs_per_step"] for run in each] for name, each in found.items()}
     first, *others = configs
     return {
-        **{f"{name}_env_steps_per_sec": harness.spread(own) for name, own in rates.items()},
-        **{f"{name}_cpu_us_per_step": harness.spread([1e6 * secs for secs in own]) for name, own in cpu.items()},
-        **{f"{name}_thread_secs": harness.spread([own[THREAD] for own in each]) for name, each in found.items()},
+        **{f"{name}_env_steps_per_sec": harness.spread(speeds) for name, speeds in rates.items()},
+        **{f"{name}_cpu_us_per_step": harness.spread([1e6 * secs for secs in costs]) for name, costs in cpu.items()},
+        **{f"{name}_thread_secs": harness.spread([run[THREAD] for run in each]) for name, each in found.items()},
         **{f"{name}_ratio_to_{first}": harness.ratio(rates[name], rates[first]) for name in others},
         **{f"{name}_cpu_ratio_to_{first}": harness.ratio(cpu[first], cpu[name]) for name in others},
     }

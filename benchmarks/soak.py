@@ -6,7 +6,7 @@
 The faults are drawn at random from those that a run must survive: a server that is killed, frozen or answers with any
 of the judge's faults; actor processes that are killed, crash or hang (replaced after a minute); files that can't grow;
 Slurm's warning signal. Requests are lists of prompts, so that answers out of order, too many or too few could go to
-other messages. `labels` compares the label store with the judge's own log. Memory, open files and threads are those of
+other messages. `labels` compares the label store with the judge's log. Memory, open files and threads are those of
 the program itself; `all` is the program with all its processes. Growth is from the first samples after --settle_secs
 to the last ones, by medians.
 """

@@ -220,8 +220,8 @@ def main(argv: Sequence[str]) -> None:
     for name, (measure, secs_each) in sides.items():
         secs = [measure() for _ in range(num_repeats())]
         figures[name] = {
-            "cpu_millis": spread([1000 * own for own in secs]),
-            "core_percent": spread([100 * own / secs_each for own in secs]),
+            "cpu_millis": spread([1000 * x for x in secs]),
+            "core_percent": spread([100 * x / secs_each for x in secs]),
         }
     write_report(JSON.value, figures)
 

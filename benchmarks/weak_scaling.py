@@ -54,8 +54,8 @@ def learn(devices: DevicesConfig, batch_size: int, hidden_size: int, num_updates
         assert isinstance(peers, Peers)
         config = config_of(batch_size)
         config = dataclasses.replace(config, network=dataclasses.replace(config.network, hidden_size=hidden_size))
-        common, own = Update(config, Replicas(jax.devices())), Update(config, Replicas(jax.local_devices()))
-        contribution = Contribution(StepCaptions(*(own._replace(observations={}) for own in common.captions)))
+        common, local = Update(config, Replicas(jax.devices())), Update(config, Replicas(jax.local_devices()))
+        contribution = Contribution(StepCaptions(*(batch._replace(observations={}) for batch in common.captions)))
 
         def share() -> None:
             peers.all_gather(contribution)
@@ -66,14 +66,14 @@ def learn(devices: DevicesConfig, batch_size: int, hidden_size: int, num_updates
 
         def in_step() -> None:
             share()
-            own.run(1)
+            local.run(1)
 
         def apart() -> None:
-            own.run(1)
+            local.run(1)
 
         def one() -> None:
             if peers.is_primary:
-                own.run(1)
+                local.run(1)
 
         def timed(work: Callable[[], None], count: int) -> Timed:
             peers.all_gather_arrays({})  # a barrier: all begin at once
@@ -104,13 +104,13 @@ def main(argv: Sequence[str]) -> None:
 
     def turns(kind: str, num_processes: int) -> list[tuple[Timed, ...]]:
         """Returns the measurements of the processes, for each repeat."""
-        return list(zip(*(own[kind] for own in found[:num_processes]), strict=True))
+        return list(zip(*(result[kind] for result in found[:num_processes]), strict=True))
 
     def rates(kind: str, num_processes: int) -> list[float]:
         return [total_rate(turn, num_processes * batch_size * num_updates) for turn in turns(kind, num_processes)]
 
     def cpu_secs(kind: str) -> dict[str, Any]:
-        return spread([sum(own.result for own in turn) / (number * num_updates) for turn in turns(kind, number)])
+        return spread([sum(timing.result for timing in turn) / (number * num_updates) for turn in turns(kind, number)])
 
     together, in_step, apart = (rates(kind, number) for kind in ("together", "in_step", "apart"))
     one = rates("one", 1)

@@ -124,7 +124,7 @@ def measure_random_crafter(repeats: int) -> dict[str, Any]:
     env, num_episodes = Crafter(CRAFTER_LEVELS[CRAFTER], sized(4096, 16)), sized(500, 2)
     processes = len(os.sched_getaffinity(0))
     arguments = [(1000 + i, -(-num_episodes // processes)) for i in range(processes)]
-    theirs = [own for timed in run_together(crafter_worlds.play, arguments) for own in timed.result.episodes]
+    theirs = [episode for timed in run_together(crafter_worlds.play, arguments) for episode in timed.result.episodes]
     ours, names = first_stats(DeviceSteps(env, num_envs(), 100, Replicas()), sized(16, 1)), env.spec.episode_stats
     figures = {"length": compare(ours[:, names.index("length")], [length for length, _ in theirs])}
     for name in ACHIEVEMENTS:
@@ -137,8 +137,8 @@ def measure_training(repeats: int) -> dict[str, Any]:
     sides = {"babyai": functools.partial(training_rate, "none"), **torch_sides()}
     rates = alternate(sides, repeats)
     figures: dict[str, Any] = {"babyai_training_steps_per_sec": spread(rates["babyai"])}
-    peers = {name: own for name, own in rates.items() if name != "babyai"}
-    figures |= {f"{name}_steps_per_sec": spread(own) for name, own in peers.items()}
+    peers = {name: speeds for name, speeds in rates.items() if name != "babyai"}
+    figures |= {f"{name}_steps_per_sec": spread(speeds) for name, speeds in peers.items()}
     if peers:
         fastest = max(peers.values(), key=statistics.median)
         figures["babyai_ratio_to_torch_ppo"] = ratio(rates["babyai"], fastest)
@@ -209,11 +209,11 @@ def measure_curiosity(repeats: int) -> dict[str, Any]:
 
 def measure_rewards(side: str, kinds: Mapping[str, str], repeats: int) -> dict[str, Any]:
     """Measures training on ELLM's Crafter with rewards against none; kinds: name -> type and other flags."""
-    own = f"--root_env CrafterTextEnv-v1 {sized(REWARDED_FULL, SMALL)}"
+    common = f"--root_env CrafterTextEnv-v1 {sized(REWARDED_FULL, SMALL)}"
     sides = {}
     for name, kind in kinds.items():
         reward_type, _, words = kind.partition(" ")
-        sides[name] = functools.partial(crafter_training_rate, f"{own} {words}", reward_type)
+        sides[name] = functools.partial(crafter_training_rate, f"{common} {words}", reward_type)
     rates = alternate(sides, repeats)
     return {
         **{f"{side}_{name}_training_steps_per_sec": spread(found) for name, found in rates.items()},

@@ -17,8 +17,8 @@ def _run(config: CheckPotential, stop: StopRequest) -> int:
 
     code = check_potential(config, stop)
     if code == 0:
-        own = config.check
-        given = {"config": "bk_code", "reward_dir": own.code, "potential_horizon": own.potential_horizon}
+        section = config.check
+        given = {"config": "bk_code", "reward_dir": section.code, "potential_horizon": section.potential_horizon}
         show(command("train", Config(), **values_of(config.env), **given))
     return code
 

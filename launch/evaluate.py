@@ -25,9 +25,9 @@ Player = TypeVar("Player", EvaluationConfig, PlayConfig)
 
 def make_deterministic() -> None:
     """Turns on deterministic GPU kernels, before JAX is imported: otherwise XLA may choose others in each process."""
-    flags, own = os.environ.get("XLA_FLAGS", ""), "--xla_gpu_deterministic_ops=true"
-    if own not in flags.split():  # twice would be another key of JAX's compilation cache
-        os.environ["XLA_FLAGS"] = f"{flags} {own}".strip()
+    flags, flag = os.environ.get("XLA_FLAGS", ""), "--xla_gpu_deterministic_ops=true"
+    if flag not in flags.split():  # twice would be another key of JAX's compilation cache
+        os.environ["XLA_FLAGS"] = f"{flags} {flag}".strip()
 
 
 def _run(config: EvaluationConfig, stop: StopRequest) -> int:

@@ -64,8 +64,10 @@ class ImportCheckpoint:
 
     def training(self) -> Config:
         """Returns the run's settings."""
-        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return Config(**{field.name: own[field.name] for field in dataclasses.fields(Config) if field.name in own})
+        sections = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return Config(
+            **{field.name: sections[field.name] for field in dataclasses.fields(Config) if field.name in sections}
+        )
 
 
 def _check(program: ImportCheckpoint) -> None:

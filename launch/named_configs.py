@@ -42,7 +42,7 @@ def load(name: str) -> Config:
         raise UserError(f"--config {name}: {error}") from None
     known = {field.name for field, _ in settings(config)}
     sections = unsealed(parsed(text))
-    others = [section for own in sections.pop("others", ()) for section in own.values()]
+    others = [section for term in sections.pop("others", ()) for section in term.values()]
     unknown = {key for section in (*sections.values(), *others) for key in section} - known
     if unknown:
         raise UserError(f"--config {name}: there is no setting {', '.join(sorted(unknown))}; correct the file")

@@ -53,11 +53,11 @@ def _run(config: PlotConfig) -> int:
     figures = chosen_figures(chosen) if chosen else FIGURES
     folders, skipped = _folders(config)
     settings = read_settings(folders, metrics_of(figures))
-    for own in settings:
-        seeds = [run.config.run.seed for run in own.runs]
+    for group in settings:
+        seeds = [run.config.run.seed for run in group.runs]
         repeated = "" if len(set(seeds)) == len(seeds) else "; some have the same seed"
-        of = ", ".join(f"{run.name} (seed {run.config.run.seed})" for run in own.runs)
-        print(printable(f"{own.label}: {of}{repeated}"))
+        of = ", ".join(f"{run.name} (seed {run.config.run.seed})" for run in group.runs)
+        print(printable(f"{group.label}: {of}{repeated}"))
     written, missing = write_figures(settings, config.plots_dir or _plots_dir(config, folders), figures)
     if missing and not chosen:
         print(f"not drawn, since no run has data for it: {', '.join(missing)}")
@@ -92,16 +92,16 @@ def _folders(config: PlotConfig) -> tuple[list[str], list[str]]:
     skipped: list[str] = []
     for folder in _named(config):
         inside = [os.path.join(folder, name) for name in runs_inside(folder)]
-        there = [own for own in inside if last_row(own)]
-        skipped += [f"{printable(own)}: has no rows yet" for own in inside if there and own not in there]
-        for own in there or [folder]:
-            found.setdefault(os.path.realpath(own), own)
+        there = [path for path in inside if last_row(path)]
+        skipped += [f"{printable(path)}: has no rows yet" for path in inside if there and path not in there]
+        for path in there or [folder]:
+            found.setdefault(os.path.realpath(path), path)
     return [*found.values()], skipped
 
 
 def _plots_dir(config: PlotConfig, folders: Sequence[str]) -> str:
     named = _named(config)
-    around = named[0] if len(named) == 1 else os.path.commonpath([os.path.abspath(own) for own in folders])
+    around = named[0] if len(named) == 1 else os.path.commonpath([os.path.abspath(path) for path in folders])
     return os.path.join(around, PLOTS)
 
 

@@ -76,15 +76,15 @@ def main(argv: Sequence[str] | None = None, shows_next: bool = True) -> int:
         argv: command line without the program's name.
         shows_next: prints the commands that come next.
     """
-    own, training = split_words(argv)
-    check, run = functools.partial(check_job, own, training), functools.partial(_run, training, shows_next)
-    return run_brief_program("submit", own, Submission(), check, run)
+    words, training = split_words(argv)
+    check, run = functools.partial(check_job, words, training), functools.partial(_run, training, shows_next)
+    return run_brief_program("submit", words, Submission(), check, run)
 
 
-def check_job(own: Sequence[str], training: Sequence[str], program: Submission) -> None:
-    """Raises UserError for a bad job. `own`: the flags that give `program`; `training`: those of launch.train."""
+def check_job(words: Sequence[str], training: Sequence[str], program: Submission) -> None:
+    """Raises UserError for a bad job. `words`: the flags that give `program`; `training`: those of launch.train."""
     check_values(program)
-    if sum(re.match("--?sbatch(=|$)", word) is not None for word in own) > 1:
+    if sum(re.match("--?sbatch(=|$)", word) is not None for word in words) > 1:
         raise UserError("--sbatch: give it once, with all options in it; only the last one would hold")
     job, server = program.job, program.server
     if not training:

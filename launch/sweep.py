@@ -64,8 +64,8 @@ def main(argv: Sequence[str] | None = None, left_out: Collection[str] = ()) -> i
     """
     if argv is None:
         keep_printing()
-    own, training = split_words(argv)
-    return run_program("sweep", own, SweepConfig(), check_values, functools.partial(_run, training, left_out))
+    words, training = split_words(argv)
+    return run_program("sweep", words, SweepConfig(), check_values, functools.partial(_run, training, left_out))
 
 
 def _run(training: Sequence[str], left_out: Collection[str], program: SweepConfig, stop: StopRequest) -> int:
@@ -156,7 +156,7 @@ def default_jobs(configs: Sequence[Config]) -> int:
     if shutil.which("nvidia-smi") and os.environ.get("JAX_PLATFORMS") != "cpu":
         return 1
     cores = num_cores()
-    needed = 1 + max(_num_cores_beside(own, cores) for own in configs)
+    needed = 1 + max(_num_cores_beside(config, cores) for config in configs)
     return max(1, min(cores // needed, memory_bytes() // MEMORY_OF_RUN_BYTES))
 
 

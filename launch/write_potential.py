@@ -17,8 +17,8 @@ def _run(config: WritePotential, stop: StopRequest) -> int:
 
     code = write_potential(config, stop)
     if code == 0:
-        own = config.write
-        given = {"code": own.reward_dir, "segments": own.segments, "potential_horizon": own.segment_length}
+        section = config.write
+        given = {"code": section.reward_dir, "segments": section.segments, "potential_horizon": section.segment_length}
         show(command("check_potential", CheckPotential(), **values_of(config.env), **given))
     return code
 

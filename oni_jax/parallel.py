@@ -111,8 +111,8 @@ class Replicas:
         `mean` are.
         """
 
-        own = [i for i, device in enumerate(self._devices) if device.process_index == jax.process_index()]
-        indices = np.array(own, np.int32)
+        positions = [i for i, device in enumerate(self._devices) if device.process_index == jax.process_index()]
+        indices = np.array(positions, np.int32)
         # Replicated arrays go in and come out without a copy.
         in_axes = (None, None, None, 0)
         mapped = jax.pmap(step, axis_name=AXIS, in_axes=in_axes, out_axes=None, devices=self._devices)

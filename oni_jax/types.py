@@ -58,7 +58,7 @@ class EnvSpec(NamedTuple):
     episode_stats: tuple[str, ...]  # names of the K numbers reported when an episode ends
     has_events: bool = False
     final_observations: tuple[str, ...] = ()  # names of those that a reward reads at an episode's end
-    captions_read: tuple[str, ...] = ("own", "caused")  # ends whose captions a reward reads, see StepCaptions
+    captions_read: tuple[str, ...] = ("before", "caused")  # ends whose captions a reward reads, see StepCaptions
     reads_counts: bool = True  # a reward reads the trajectories' episodic counts
     caption_size: int = 512  # bytes of the observation `caption`: the text, cut off; of a device environment, its key
     event_size: int = 512  # the same of events, where they are the captions
@@ -77,7 +77,7 @@ class CaptionBatch(NamedTuple):
 class StepCaptions(NamedTuple):
     """Captions before and after a batch's steps."""
 
-    own: CaptionBatch  # of the observations before the actions
+    before: CaptionBatch  # of the observations before the actions
     caused: CaptionBatch  # of the observations after them; at an episode's end, of its final observation
 
 
@@ -86,11 +86,11 @@ class Trajectory(NamedTuple):
 
     observations: Mapping[str, Array]  # each [T+1, B, ...]
     is_first: Array  # [T+1, B] bool; the observation is an episode's first
-    own_counts: Array  # [T, B] float32; episodic count of the own caption; NaN where no reward reads them
+    before_counts: Array  # [T, B] float32; episodic count of the caption before it; NaN where no reward reads them
     caused_counts: Array  # [T, B] float32; episodic count of the caused caption; the same
     actions: Array  # [T, B] int32
     rewards: Array  # [T, B] float32; the environment's
-    terminations: Array  # [T, B] bool; the episode ended with step t by its own rules
+    terminations: Array  # [T, B] bool; the episode ended with step t by its rules
     truncations: Array  # [T, B] bool; the episode was truncated after step t by the step limit
     truncation_values: Array  # [T, B] float32; value of the final observation of a truncated episode, else 0
     final_observations: Mapping[str, Array]  # that rewards read, each [T, B, ...]; valid where an episode ended

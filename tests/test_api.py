@@ -141,8 +141,8 @@ def test_settings_hold_for_all_rewards():
     config = flags.parse("--llm_reward_type online_cls,rnd --llm_reward_coeff 1,2".split())
     assert len(config.others) == 1
     changed = with_settings(config, {"llm_server_addr": "host", "llm_reward_coeff": 0.5})
-    for own in changed.terms():
-        assert (own.annotation.llm_server_addr, own.reward.llm_reward_coeff) == ("host", 0.5)
+    for term in changed.terms():
+        assert (term.annotation.llm_server_addr, term.reward.llm_reward_coeff) == ("host", 0.5)
 
 
 @pytest.mark.parametrize(

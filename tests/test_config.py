@@ -84,8 +84,8 @@ DEFAULTS = {
 
 
 def test_published_names_and_defaults():
-    own = {field.name: default for field, default in settings(Config())}
-    assert {name: own.get(name, "missing") for name in DEFAULTS} == DEFAULTS
+    defaults = {field.name: default for field, default in settings(Config())}
+    assert {name: defaults.get(name, "missing") for name in DEFAULTS} == DEFAULTS
 
 
 def test_every_setting_has_a_name_of_its_own_a_type_and_help():

@@ -134,14 +134,18 @@ def test_equal_seeds_give_equal_episodes_however_many_share_a_process(played):
     for i in range(2):
         with closing(make(name, 1, first_index=i)) as env:
             alone = play(env, spec.num_actions, columns=slice(i, i + 1))
-        for (records, _, _, texts), (own, _, _, own_texts) in zip(seen, alone, strict=True):
-            assert are_equal(records[i : i + 1], own) and texts[0][i] == own_texts[0][0]
+        for (records, _, _, texts), (lone_records, _, _, own_texts) in zip(seen, alone, strict=True):
+            assert are_equal(records[i : i + 1], lone_records) and texts[0][i] == own_texts[0][0]
     with closing(make(name, seed=8)) as env:
         others = play(env, spec.num_actions)
     assert not all(are_equal(a[0], b[0]) for a, b in zip(seen, others))
 
 
-@pytest.mark.parametrize("environment", [own for own in ENVIRONMENTS if own.display], ids=lambda own: min(own.names))
+@pytest.mark.parametrize(
+    "environment",
+    [environment for environment in ENVIRONMENTS if environment.display],
+    ids=lambda environment: min(environment.names),
+)
 def test_what_people_can_play_is_shown_while_it_trains(environment):
     name = next(iter(environment.names))
     config = EnvConfig(root_env=name, max_episode_steps=MAX_STEPS, crafter=CrafterConfig(maps="exact"))
@@ -233,7 +237,7 @@ def other_values(x: np.ndarray, num_ids: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    "encoder", [pytest.param(own, marks=pytest.mark.slow if own in DEAR else ()) for own in ENCODERS]
+    "encoder", [pytest.param(encoder, marks=pytest.mark.slow if encoder in DEAR else ()) for encoder in ENCODERS]
 )
 def test_an_encoder_treats_observations_apart_and_learns_from_all_it_reads(encoder):
     name = next(name for name, other in PAIRS if other == encoder)

@@ -1,4 +1,4 @@
-"""A run on eight simulated devices learns what it learns on one; in a process of its own."""
+"""A run on eight simulated devices learns what it learns on one; in a separate process."""
 
 import dataclasses
 import pathlib
@@ -120,9 +120,9 @@ def captions_of_both(captions: CaptionBatch) -> CaptionBatch:
 
 
 def test_the_captions_at_both_ends_share_their_messages():
-    own, caused = captions_of(0), captions_of(1)
-    both = both_ends(StepCaptions(own, caused))
-    assert said(both) == said(own) + said(caused) and len(set(both.captions)) == len(both.captions)
+    before, caused = captions_of(0), captions_of(1)
+    both = both_ends(StepCaptions(before, caused))
+    assert said(both) == said(before) + said(caused) and len(set(both.captions)) == len(both.captions)
     assert both.observations["x"].shape == (6, 4, 2)
 
 
@@ -135,7 +135,7 @@ def test_captions_of_several_processes_and_of_shares():
     assert list(merged.captions) == list(dict.fromkeys(firsts))  # each once, later ones behind
     both = split_captions(StepCaptions(merged, captions_of_both(merged)), 4)
     assert [sum(rows, []) for rows in zip(*(said(share.caused) for share in both))] == said(merged)[::-1]
-    shares = [share.own for share in both]
+    shares = [share.before for share in both]
     assert [len(share.captions) for share in shares] == [len(set(sum(said(share), []))) for share in shares]
     assert [sum(rows, []) for rows in zip(*map(said, shares))] == said(merged)
     shown = np.concatenate([share.observations["x"] for share in shares], axis=1)
@@ -222,10 +222,12 @@ def test_checkpoint_of_two_devices_plays_with_one(tmp_path):
     words += "--encoder_custom=mlp_encoder --hidden_size=16 --rollout=8 --recurrence=8 --batch_size=32 --cpu_devices=2 "
     run = Launched("launch.train", *words.split(), "--train_for_env_steps=64", "--device=cpu", "--learner_devices=2")
     assert "64 steps" in run.finish() and run.process.returncode == 0
-    with person("play", f"--train_dir={tmp_path}", "--experiment=run", "--policy=greedy", columns=120, rows=40) as own:
-        own.reads("step      2 of")
-        own.type("q")
-        assert own.leaves()[0] == 0
+    with person(
+        "play", f"--train_dir={tmp_path}", "--experiment=run", "--policy=greedy", columns=120, rows=40
+    ) as player:
+        player.reads("step      2 of")
+        player.type("q")
+        assert player.leaves()[0] == 0
 
 
 if __name__ == "__main__":

@@ -49,8 +49,8 @@ def start(folder: pathlib.Path, number: int, *words: str) -> list[Launched]:
     of_each = [(*where, f"--process_id={index}") if number > 1 else () for index in range(number)]
     common = (*WORDS, f"--train_dir={folder}", "--experiment=run", *words)
     return [
-        Launched("tests.test_distributed", f"{folder / str(index)}.npz", *common, *own)
-        for index, own in enumerate(of_each)
+        Launched("tests.test_distributed", f"{folder / str(index)}.npz", *common, *process_words)
+        for index, process_words in enumerate(of_each)
     ]
 
 
@@ -166,8 +166,8 @@ def test_processes_begin_with_the_parameters_of_another_run(tmp_path):
 
 def test_processes_with_other_settings_are_refused_by_name(tmp_path):
     where = f"--coordinator_address=127.0.0.1:{free_port()}", "--num_processes=2", f"--train_dir={tmp_path}"
-    own = [(f"--process_id={index}", f"--seed={index}", f"--learner_devices={index}") for index in range(2)]
-    for output in finish([Launched("launch.train", *WORDS, *where, *words) for words in own], 2, 120):
+    of_each = [(f"--process_id={index}", f"--seed={index}", f"--learner_devices={index}") for index in range(2)]
+    for output in finish([Launched("launch.train", *WORDS, *where, *words) for words in of_each], 2, 120):
         assert "error: process 1 was started with other settings than process 0: " in output
         assert "seed: 0 -> 1" in output and "learner_devices: 0 -> 1" in output
 
@@ -246,14 +246,14 @@ def test_what_each_process_tells_all_have():
         Contribution(StepCaptions(captions, NO_CAPTIONS), annotations, report, returns),
         Contribution(StepCaptions(other, NO_CAPTIONS)),
     ]
-    found = [from_npz(to_npz(pack_contribution(own))) for own in told]
+    found = [from_npz(to_npz(pack_contribution(contribution))) for contribution in told]
     assert merge_contributions(found[1:]).annotations == [] and merge_contributions(found[1:]).report.episodes == []
     merged = merge_contributions(found + found[:1])
-    assert [[merged.captions.own.captions[i] for i in row] for row in merged.captions.own.index] == [
+    assert [[merged.captions.before.captions[i] for i in row] for row in merged.captions.before.index] == [
         [b"a", b"d", b"a"],
         [b"", b"a", b""],
     ]
-    assert merged.captions.own.observations["x"].shape == (2, 3, 3)
+    assert merged.captions.before.observations["x"].shape == (2, 3, 3)
     assert merged.captions.caused.index.size == 0
     assert merged.annotations == annotations  # process 0's alone
     assert merged.report.failures == ["process 0: one died", "process 2: one died"]

@@ -179,11 +179,11 @@ def test_commands_are_understood(page):
         if {word.removeprefix("--") for word in words} & brought(page.read_text()):
             continue  # see tests/test_plugin_settings.py
         if name in PROGRAMS and "--help" not in words:
-            own, training = split_words(words[words.index(f"launch.{name}") + 1 :])
-            resumes = "--resume" in own  # a run that is not here
+            given, training = split_words(words[words.index(f"launch.{name}") + 1 :])
+            resumes = "--resume" in given  # a run that is not here
             if resumes:
-                del own[own.index("--resume") : own.index("--resume") + 2]
-            program = flags.parse(own, PROGRAMS[name])
+                del given[given.index("--resume") : given.index("--resume") + 2]
+            program = flags.parse(given, PROGRAMS[name])
             if isinstance(program, Config) and not resumes and not reads_files(program):
                 flags.check(program)
             if isinstance(program, SweepConfig) and page.name != "results.md":  # see tests/benchmarks/test_studies.py
@@ -245,7 +245,7 @@ REGISTERED = """import json
 from oni_jax.envs.registry import environment_names
 from oni_jax.networks.registry import ENCODERS
 from oni_jax.rewards.registry import REWARD_TYPES
-print(json.dumps([list(environment_names()), list(REWARD_TYPES), list(ENCODERS)]))"""  # without the tests' own plugins
+print(json.dumps([list(environment_names()), list(REWARD_TYPES), list(ENCODERS)]))"""  # without the tests' plugins
 
 
 def test_everything_is_named():

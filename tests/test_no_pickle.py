@@ -18,7 +18,7 @@ from oni_jax.settings.fields import UserError
 from tests.support.processes import ROOT
 
 RUN_CODE = {"pickle", "_pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "yaml", "pandas"}
-# What may be used of them: pipes between a program's own processes, an error's name, and an unpickler that makes
+# What may be used of them: pipes between a program's processes, an error's name, and an unpickler that makes
 # nothing but arrays and numbers (tests/offline/test_segment_published.py).
 MAY_USE = {
     "oni_jax/annotation/service.py": {"pickle.loads"},

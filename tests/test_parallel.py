@@ -1,4 +1,4 @@
-"""Eight devices, simulated in a process of their own, compute what one does."""
+"""Eight devices, simulated in a separate process, compute what one does."""
 
 import os
 

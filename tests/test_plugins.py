@@ -66,7 +66,7 @@ def test_without_rules_the_judge_refuses(tmp_path, capfd, monkeypatch):
     told = capfd.readouterr()
     assert "--llm_server_addr" in told.err and told.err.count("\n") == 1 and told.out == ""
     serve = judge.serve
-    monkeypatch.setattr(judge, "serve", lambda *own: asyncio.wait_for(serve(*own), 5))
+    monkeypatch.setattr(judge, "serve", lambda *args: asyncio.wait_for(serve(*args), 5))
     assert judge.main([*PLUGIN, "--port=0"]) == 2
     told = capfd.readouterr()
     assert "no rules" in told.err and told.err.count("\n") == 1 and told.out == ""

@@ -43,7 +43,10 @@ def lines_with_words(path: pathlib.Path) -> Iterator[str]:
     for number, line in enumerate(path.read_text().splitlines(), 1):
         for word, instead, stays in WORDS:
             for found in re.finditer(word, line):
-                if not (stays and any(own.start() <= found.start() <= own.end() for own in re.finditer(stays, line))):
+                if not (
+                    stays
+                    and any(allowed.start() <= found.start() <= allowed.end() for allowed in re.finditer(stays, line))
+                ):
                     yield f"{path.relative_to(ROOT)}:{number}: {found[0]!r} ({instead}): {line.strip()}"
 
 

@@ -27,9 +27,9 @@ def figures(study: Study) -> dict[str, bytes]:
     """Draws a study's figures: name of the file -> PNG."""
     found = counted(study)
     return {
-        name: _figure(study, found, task, own, patterns)
-        for task, own in by_task(found).items()
-        for name, patterns in images(study, task, own).items()
+        name: _figure(study, found, task, runs, patterns)
+        for task, runs in by_task(found).items()
+        for name, patterns in images(study, task, runs).items()
     }
 
 
@@ -48,8 +48,8 @@ def _figure(
 ) -> bytes:
     config = flags.parse([*shlex.split(study.flags), f"--root_env={task}"])
     settings = [
-        Setting(label, tuple(_run(run, study, found[study.over], config) for run in own))
-        for label, own in by_cell(runs).items()
+        Setting(label, tuple(_run(run, study, found[study.over], config) for run in case_runs))
+        for label, case_runs in by_cell(runs).items()
         if matches(label, patterns)
     ]
     x = "env_steps" if study.over == "steps" else "hours"

@@ -60,7 +60,7 @@ def _parity() -> Iterator[str]:
     for text, path in ((PARITY_TEXT, PARITY), (DIFFERENCES_TEXT, DIFFERENCES)):
         found = json.loads(path.read_text())
         yield from (text, learning_parity.table(found, runs_of(learning_parity.PUBLISHED_FILE)), "")
-        yield from (f"Measured on {machine_words(own)}." for own in found["environments"])
+        yield from (f"Measured on {machine_words(environment)}." for environment in found["environments"])
 
 
 def runs_of(path: pathlib.Path) -> list[dict[str, Any]]:
@@ -72,19 +72,19 @@ def _judges() -> Iterator[str]:
     found = json.loads(JUDGES.read_text())
     rows = []
     for asked in found["figures"]["asked"]:
-        own, rules = asked["judges"].values()
+        model, rules = asked["judges"].values()
         agreement, kappa = asked["agreement"], asked["kappa"]
         rows.append(
             [
                 f"{asked['kind']}, {asked['form']}",
-                str(own["num_queries"]),
-                f"{own['readable']:.0%}",
-                _counts(own["labels"]),
+                str(model["num_queries"]),
+                f"{model['readable']:.0%}",
+                _counts(model["labels"]),
                 _counts(rules["labels"]),
                 "" if agreement is None else f"{agreement:.0%}",
                 "" if kappa is None else f"{kappa:.2f}",
-                f"{own['queries_per_sec']:.2g}",
-                f"{own['prompt_tokens']:,.0f} + {own['written_tokens']:,.0f}",
+                f"{model['queries_per_sec']:.2g}",
+                f"{model['prompt_tokens']:,.0f} + {model['written_tokens']:,.0f}",
             ]
         )
     yield JUDGES_TEXT

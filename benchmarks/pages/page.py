@@ -93,7 +93,7 @@ def differences(study: Study, cells: Cells) -> Differences:
     found = {}
     compared = study.references()
     for other, (summary, of) in itertools.product(compared, SUMMARIES.items()):
-        values = {label: [of(curve(run, study.metric)) for run in own] for label, own in cells.items()}
+        values = {label: [of(curve(run, study.metric)) for run in runs] for label, runs in cells.items()}
         for label in cells:
             about = difference(values[label], values.get(other, []))
             if about and matches(label, compared[other]) and label != other and (other, label, summary) not in found:
@@ -116,9 +116,9 @@ def _section(study: Study) -> Iterator[str]:
         yield f"The first {study.left_out:,} {study.over} are left out: until then only short episodes have ended."
         yield ""
     for index, machine in enumerate(found["machines"]):
-        own = [run for run in found["runs"] if run["machine"] == index]
-        dates = sorted({run["date"] for run in own})
-        cases = f": {', '.join(results.by_cell(own))}" * (len(found["machines"]) > 1)
+        machine_runs = [run for run in found["runs"] if run["machine"] == index]
+        dates = sorted({run["date"] for run in machine_runs})
+        cases = f": {', '.join(results.by_cell(machine_runs))}" * (len(found["machines"]) > 1)
         yield f"Measured on {machine_words(machine)}; {' to '.join(dict.fromkeys((dates[0], dates[-1])))}{cases}."
         yield ""
 
@@ -147,21 +147,23 @@ def _table(study: Study, cells: Cells, points: Sequence[int]) -> list[str]:
     compared, is_over_steps = differences(study, cells), study.over == "steps"
     name, others = metric_name(study), study.references()
     levels = study.levels if study.metric == SUCCESS and is_over_steps else ()
-    more = [metric for metric in (COVERAGE, *study.also) if any(metric in run for own in cells.values() for run in own)]
+    more = [
+        metric for metric in (COVERAGE, *study.also) if any(metric in run for runs in cells.values() for run in runs)
+    ]
 
-    def summarised(summary: str, label: str, own: Sequence[Mapping[str, Any]]) -> list[str]:
-        return [_shown(own, study.metric, summary), *(compared.get((label, other, summary), "") for other in others)]
+    def summarised(summary: str, label: str, runs: Sequence[Mapping[str, Any]]) -> list[str]:
+        return [_shown(runs, study.metric, summary), *(compared.get((label, other, summary), "") for other in others)]
 
     rows = []
-    for label, own in cells.items():
+    for label, runs in cells.items():
         rows.append(
             [
                 label,
-                str(len(own)),
-                *(words for summary in SUMMARIES for words in summarised(summary, label, own)),
-                *(steps_to(level, study, own, points) for level in levels),
-                *(at_the_end([run for run in own if metric in run], metric) for metric in more),
-                time(own) if is_over_steps else mean([run["env_steps"] / 1e6 for run in own]).shown(),
+                str(len(runs)),
+                *(words for summary in SUMMARIES for words in summarised(summary, label, runs)),
+                *(steps_to(level, study, runs, points) for level in levels),
+                *(at_the_end([run for run in runs if metric in run], metric) for metric in more),
+                time(runs) if is_over_steps else mean([run["env_steps"] / 1e6 for run in runs]).shown(),
             ]
         )
     header = ["", "seeds"]
@@ -194,7 +196,7 @@ def _shown(runs: Sequence[Mapping[str, Any]], metric: str, summary: str) -> str:
 def steps_to(level: float, study: Study, runs: Sequence[Mapping[str, Any]], points: Sequence[int]) -> str:
     """Returns the million steps to a level, or how many of the runs reach it."""
     found = [reached(level, curve(run, study.metric), points) for run in runs]
-    steps = [own / 1e6 for own in found if own is not None]
+    steps = [num_steps / 1e6 for num_steps in found if num_steps is not None]
     return mean(steps, (0.0, math.inf)).shown() if len(steps) == len(runs) else f"{len(steps)} of {len(runs)} runs"
 
 

@@ -93,11 +93,13 @@ def _rows(line: Line, study: Study) -> Iterator[list[str]]:
 
 def _parity() -> str:
     sides = [runs_of(path) for path in (PARITY, learning_parity.PUBLISHED_FILE)]
-    own, known = (learning_parity.estimate([run["curves"]["return"] for run in side], PARITY_STEPS) for side in sides)
+    measured, known = (
+        learning_parity.estimate([run["curves"]["return"] for run in side], PARITY_STEPS) for side in sides
+    )
     here, published = sides
     newest = max(run["environment"] for run in here)
     speed = statistics.median(run["env_steps_per_sec"] for run in here if run["environment"] == newest)
     return (
-        f"NetHack's score, no LLM, {PARITY_STEPS / 1e6:g} M steps: return {own} here ({len(here)} seeds, "
+        f"NetHack's score, no LLM, {PARITY_STEPS / 1e6:g} M steps: return {measured} here ({len(here)} seeds, "
         f"{speed:,.0f} steps/s), {known} published ({len(published)}); standard errors."
     )

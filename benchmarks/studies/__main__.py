@@ -59,8 +59,8 @@ def run(study: Study, train_dir: str, num_jobs: int) -> int:
     code = num_added = 0
     if results.missing(study, found):
         prepare(study)
-        own = (f"--train_dir={train_dir}", f"--jobs={num_jobs or study.jobs}")
-        code = sweep.main([*own, *study.sweep_words()], results.known(found))
+        words = (f"--train_dir={train_dir}", f"--jobs={num_jobs or study.jobs}")
+        code = sweep.main([*words, *study.sweep_words()], results.known(found))
         num_added = results.collect(study, train_dir) if code != 2 else 0
     print(f"{num_added} runs added to {study.path}", flush=True)
     return code

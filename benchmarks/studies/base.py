@@ -70,7 +70,7 @@ class Study:
 
     def command(self) -> str:
         """Returns the commands, on several lines."""
-        own = [["--case", case] for case in self.cases] + [["--grid", *self.axes]]
+        options = [["--case", case] for case in self.cases] + [["--grid", *self.axes]]
         first = f"python -m launch.sweep --experiment={self.name} --jobs={self.jobs}"
-        parts = [first, *map(shlex.join, own), f"-- {self.flags}"]
+        parts = [first, *map(shlex.join, options), f"-- {self.flags}"]
         return "\n".join([*(f"python -m {words}" for words in self.prepare), " \\\n    ".join(parts)])

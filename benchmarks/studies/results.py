@@ -76,12 +76,12 @@ def collect(study: Study, train_dir: str) -> int:
         return 0
     machine = {name: value for name, value in environment().items() if name in MACHINE}
     trained_on = [{**machine, "commit": summary(run.folder).get("commit") or machine["commit"]} for run in new]
-    found["machines"] += [own for i, own in enumerate(trained_on) if own not in found["machines"] + trained_on[:i]]
+    found["machines"] += [host for i, host in enumerate(trained_on) if host not in found["machines"] + trained_on[:i]]
     limits = new[0].config.run
     limit = limits.train_for_env_steps if study.over == "steps" else limits.train_for_seconds
     found[study.over] = found[study.over] or [round(limit * (i + 1) / NUM_POINTS) for i in range(NUM_POINTS)]
     found["runs"] += [
-        _entry(run, study, found[study.over], found["machines"].index(own)) for run, own in zip(new, trained_on)
+        _entry(run, study, found[study.over], found["machines"].index(host)) for run, host in zip(new, trained_on)
     ]
     order = [run.name for run in study.runs(train_dir)]
     found["runs"].sort(key=lambda run: order.index(run["name"]) if run["name"] in order else len(order))

@@ -161,8 +161,8 @@ class _Progress:
 
     def _work(self, running: Sequence[Child]) -> float:
         """Returns the work done, in runs."""
-        own = {child.run.name: _fraction(child) for child in running}
-        return sum(own[run.name] if run.name in own else fraction_saved(run) for run in self._runs)
+        fractions = {child.run.name: _fraction(child) for child in running}
+        return sum(fractions[run.name] if run.name in fractions else fraction_saved(run) for run in self._runs)
 
     def _left(self, running: Sequence[Child]) -> str:
         done, elapsed = self._work(running), time.monotonic() - self._started

@@ -68,7 +68,7 @@ def plan(axes: Sequence[str], cases: Sequence[str], training: Sequence[str], fol
     sizes = [len(values) for values in grid.values()]
     if (num_runs := math.prod(sizes)) > MAX_RUNS:
         raise UserError(f"--grid: {' x '.join(map(str, sizes))} are {num_runs:,} runs; {MAX_RUNS:,} is the most")
-    runs = [_run(own, training, folder) for own in _combinations(grid)]
+    runs = [_run(combination, training, folder) for combination in _combinations(grid)]
     _check_unique(runs)
     for run in runs:
         _check_folder(run)
@@ -77,7 +77,7 @@ def plan(axes: Sequence[str], cases: Sequence[str], training: Sequence[str], fol
 
 def planned(axes: Sequence[str], cases: Sequence[str]) -> dict[str, dict[str, str]]:
     """Returns the labels of each run that a sweep would have, axis -> value, by the run's name; checks no flags."""
-    found = (_labels(own) for own in _combinations(_grid(axes, cases)))
+    found = (_labels(combination) for combination in _combinations(_grid(axes, cases)))
     return {_name(labels): labels for labels in found}
 
 
@@ -92,7 +92,7 @@ def _grid(axes: Sequence[str], cases: Sequence[str]) -> dict[str, list[Value]]:
 
 
 def _combinations(grid: Mapping[str, Sequence[Value]]) -> Iterator[dict[str, Value]]:
-    return (dict(zip(grid, own)) for own in itertools.product(*grid.values()))
+    return (dict(zip(grid, values)) for values in itertools.product(*grid.values()))
 
 
 def _labels(values: Mapping[str, Value]) -> dict[str, str]:
@@ -107,13 +107,13 @@ def _name(labels: Mapping[str, str]) -> str:
 def _axis_values(text: str) -> tuple[str, list[Value]]:
     name, equals, values = text.partition("=")
     other_names = flags.aliases(Config())
-    names = [own.lstrip("-").replace("-", "_") for own in name.split("+")]
-    names = [other_names.get(own, own) for own in names]
+    names = [setting.lstrip("-").replace("-", "_") for setting in name.split("+")]
+    names = [other_names.get(setting, setting) for setting in names]
     labels = [label for part in values.split(",") for label in _expanded(part)]
     if "" in names or not equals or "" in labels:
         raise UserError(f"--grid {text!r}: write name=value,value with no value empty, such as seed=1-5")
     axis = SEED if SEED in names else names[0]
-    return axis, [Value(label, tuple(f"--{own}={label}" for own in names)) for label in labels]
+    return axis, [Value(label, tuple(f"--{setting}={label}" for setting in names)) for label in labels]
 
 
 def _expanded(part: str) -> Sequence[str]:

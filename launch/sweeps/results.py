@@ -29,18 +29,18 @@ def results(runs: Sequence[GridRun]) -> list[dict[str, Any]]:
     """
     found = []
     for cell in _unique(run.cell for run in runs):
-        own = [run for run in runs if run.cell == cell and is_finished(run)]
-        if not own:
+        finished = [run for run in runs if run.cell == cell and is_finished(run)]
+        if not finished:
             continue
-        read = [Run(run.folder).metrics(METRICS, run.name) for run in own]
+        read = [Run(run.folder).metrics(METRICS, run.name) for run in finished]
         entry: dict[str, Any] = {
             "cell": cell,
-            "runs": [run.name for run in own],
-            SEED + "s": [run.config.run.seed for run in own],
+            "runs": [run.name for run in finished],
+            SEED + "s": [run.config.run.seed for run in finished],
         }
         for metric in METRICS:
             values = [value for one in read if (value := last_value(one, metric)) is not None]
-            if len(values) == len(own):
+            if len(values) == len(finished):
                 entry[metric] = {"values": values, **estimate(values)}
         found.append(entry)
     return found

@@ -202,7 +202,7 @@ class EmbeddedJudge:
         # What it starts dies with this thread, which ends when the judge may.
         self._watching = threading.Thread(target=self._watch, name="judge", daemon=True)
         self._watching.start()
-        atexit.register(self.close)  # before multiprocessing's own hook, which would block for ever
+        atexit.register(self.close)  # before multiprocessing's hook, which would block for ever
 
     def close(self) -> None:
         atexit.unregister(self.close)

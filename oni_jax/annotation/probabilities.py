@@ -51,12 +51,12 @@ def _positions(logprobs: object) -> list[tuple[str, dict[str, float]]]:
         return []
     if isinstance(content := logprobs.get("content"), list):
         return [_chat_position(entry) for entry in content[:32] if isinstance(entry, Mapping)]
-    tokens, own, tops = (_list(logprobs.get(key)) for key in ("tokens", "token_logprobs", "top_logprobs"))
+    tokens, token_logprobs, tops = (_list(logprobs.get(key)) for key in ("tokens", "token_logprobs", "top_logprobs"))
     positions = []
     for i in range(min(32, max(len(tokens), len(tops)))):
         token = tokens[i] if i < len(tokens) else None
         alternatives = tops[i] if i < len(tops) and isinstance(tops[i], Mapping) else {}
-        pairs = [*alternatives.items(), (token, own[i] if i < len(own) else None)]
+        pairs = [*alternatives.items(), (token, token_logprobs[i] if i < len(token_logprobs) else None)]
         positions.append((_word(token), _probabilities(pairs, linear=False)))
     return positions
 

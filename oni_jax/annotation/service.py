@@ -117,7 +117,7 @@ class AnnotationService:
             start_child, "annotation", run_service, questions, store, niceness=niceness
         )
         self._start()
-        atexit.register(self.close)  # before multiprocessing's own hook, which would block for ever
+        atexit.register(self.close)  # before multiprocessing's hook, which would block for ever
 
     def submit(self, queries: Sequence[Query]) -> None:
         """Adds queries, the newest last; skips those that are known already."""
@@ -360,8 +360,8 @@ def _make_labeller(
 def merge_stats(stats: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Sums the questions' counts and averages their latencies; takes the first state but ok, and the first problem."""
     merged: dict[str, Any] = {}
-    for name in dict.fromkeys(name for own in stats for name in own):
-        values = [own[name] for own in stats if name in own]
+    for name in dict.fromkeys(name for counts in stats for name in counts):
+        values = [counts[name] for counts in stats if name in counts]
         if name in ("state", "problem"):
             merged[name] = next((value for value in values if value not in ("ok", "")), max(values))
         else:
@@ -373,7 +373,7 @@ def merge_stats(stats: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _newest(answers: Sequence[tuple[Answer, ...]]) -> tuple[Answer, ...]:
     """Interleaves the questions' answers."""
-    return tuple(answer for own in zip_longest(*answers) for answer in own if answer is not None)
+    return tuple(answer for row in zip_longest(*answers) for answer in row if answer is not None)
 
 
 def _read(connection: Connection, labellers: Sequence[Labeller], stop: "asyncio.Future[float]") -> None:

@@ -50,7 +50,7 @@ def read_readings(path: str) -> Readings:
 def agreement(readings: Readings, goal: str) -> Agreement:
     """Returns the agreement of the readers under a goal."""
     kind, column = QUERIES[readings.kind], readings.goals.index(goal)
-    answers = [[tuple(kind.read_as(own[column])) for own in row] for row in readings.rows.values()]
+    answers = [[tuple(kind.read_as(reading[column])) for reading in row] for row in readings.rows.values()]
     num_readers = len(answers[0])
     values = [_alike(kind.choices, pairs) for pairs in _pairs(answers, num_readers)]
     known = [value for value in values if value is not None]

@@ -101,7 +101,7 @@ def with_chosen_answers(
             return settings
         return dataclasses.replace(settings, answers=RECORDED if are_recorded.pop() else JUDGE)
 
-    others = tuple((reward, chosen(own)) for reward, own in config.others)
+    others = tuple((reward, chosen(annotation)) for reward, annotation in config.others)
     return dataclasses.replace(config, annotation=chosen(config.annotation), others=others)
 
 
@@ -140,19 +140,19 @@ def open_questions(
     Raises:
         UserError: bad prompts or answers, or a required server that does not answer.
     """
-    found = [find_answerer(own, language, kind) for own, kind in asked]
+    found = [find_answerer(config, language, kind) for config, kind in asked]
     servers: dict[AnnotationConfig, AnnotationConfig] = {}
-    for (own, _), answerer in zip(asked, found):
-        if answerer.asks and own not in servers:
-            servers[own] = stack.enter_context(server_or_judge(own, language, shares_cpu, restarts))
+    for (config, _), answerer in zip(asked, found):
+        if answerer.asks and config not in servers:
+            servers[config] = stack.enter_context(server_or_judge(config, language, shares_cpu, restarts))
     questions = []
-    for (own, kind), (file, path, asks) in zip(asked, found):
+    for (config, kind), (file, path, asks) in zip(asked, found):
         recorded = NOTHING
         if file:
-            recorded = Recorded(file.header.model, file.under(_goal(own, file.header)))
-            rest = f"{own.llm_model} is asked for others" if asks else "nobody is asked for others"
+            recorded = Recorded(file.header.model, file.under(_goal(config, file.header)))
+            rest = f"{config.llm_model} is asked for others" if asks else "nobody is asked for others"
             print(f"{kind}: {len(recorded.answers):,} answers of {file.header.made_by} ({path}); {rest}", flush=True)
-        questions.append(Question(servers[own] if asks else own, load_prompt(own, language, kind), recorded))
+        questions.append(Question(servers[config] if asks else config, load_prompt(config, language, kind), recorded))
     return questions
 
 

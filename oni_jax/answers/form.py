@@ -71,7 +71,7 @@ class AnswerFile(NamedTuple):
     def under(self, goal: str) -> dict[Item, bytes]:
         """Returns the answers under one of the header's goals."""
         index = self.header.goals.index(goal)
-        return {item: own for item, row in self.rows.items() if (own := row.answers[index]) is not None}
+        return {item: answer for item, row in self.rows.items() if (answer := row.answers[index]) is not None}
 
 
 def read_answers(path: str, languages: Mapping[str, Language]) -> AnswerFile:

@@ -19,7 +19,7 @@ STEP_FIELDS = [
     ("is_first", "?"),  # the observation opens an episode
     # Outcome of the action before this observation:
     ("reward", "<f4"),
-    ("terminated", "?"),  # the episode ended by its own rules
+    ("terminated", "?"),  # the episode ended by its rules
     ("truncated", "?"),  # the episode was cut off by the step limit
     ("outcome_caption_count", "<f4"),  # as caption_count, of the outcome caption; see TEXT_DTYPE
 ]

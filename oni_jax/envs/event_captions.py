@@ -38,8 +38,8 @@ def with_event_captions(environment: Environment) -> Environment:
     def make(*args: Any) -> VectorEnv:
         config, spec, *others = args
         # What it has for captions itself is not asked for.
-        own = spec._replace(has_captions=environment.make_spec(config).has_captions)
-        return captioned(environment.make(config, own, *others), spec)
+        inner_spec = spec._replace(has_captions=environment.make_spec(config).has_captions)
+        return captioned(environment.make(config, inner_spec, *others), spec)
 
     def device(config: EnvConfig) -> "DeviceEnv":
         assert environment.device is not None

@@ -136,7 +136,7 @@ class GymnasiumVectorEnv(SteppedVectorEnv):
 
     def observe(self) -> Mapping[str, np.ndarray]:
         each = [seen if isinstance(seen, Mapping) else {NAME: seen} for seen in self._seen]
-        found = {name: np.stack([own[name] for own in each]) for name in self.spec.observations}
+        found = {name: np.stack([observation[name] for observation in each]) for name in self.spec.observations}
         for name, values in found.items():
             if values.shape[1:] != self.spec.observations[name].shape:
                 raise ValueError(f"{name} has the shape {values.shape[1:]}, which is not that of its observation space")

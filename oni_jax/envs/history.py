@@ -69,8 +69,8 @@ def past_specs(spec: EnvSpec, names: Iterable[str]) -> dict[str, ArraySpec]:
     def of(past: Past) -> ArraySpec:
         if past.source in COUNTED:
             return ArraySpec((past.length,), "int32")
-        own = sources[past.source]
-        return own._replace(shape=(past.length, *own.shape))
+        source_spec = sources[past.source]
+        return source_spec._replace(shape=(past.length, *source_spec.shape))
 
     return {name: of(past) for name, past in sorted(past_of(names).items())}
 
@@ -96,9 +96,9 @@ class HistoryVectorEnv(VectorEnv):
         self._caption_size = spec.caption_size if _lacks_captions(env, spec) else 0
         rows = self.num_envs, 1 + max((past.length for past in self._past.values()), default=0)
         named = {past.source for past in self._past.values()} - {*COUNTED}
-        own = {name: spec.observations[name] for name in sorted(named)}
+        specs = {name: spec.observations[name] for name in sorted(named)}
         # The present step's is the last; of the actions, the one that led to it.
-        self._seen = {name: np.zeros((*rows, *x.shape), x.dtype) for name, x in own.items()}
+        self._seen = {name: np.zeros((*rows, *x.shape), x.dtype) for name, x in specs.items()}
         self._seen |= {ACTIONS: np.full(rows, NO_ACTION, np.int32), TIMES: np.zeros(rows, np.int32)}
 
     @property

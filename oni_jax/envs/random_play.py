@@ -23,7 +23,7 @@ class RandomPlay(NamedTuple):
 
 def random_play(config: EnvConfig) -> RandomPlay | None:
     """Returns what random play achieves in a task; None: nobody has measured it with these settings."""
-    path = next((own.random_play for own in ENVIRONMENTS if config.root_env in own.names), "")
+    path = next((environment.random_play for environment in ENVIRONMENTS if config.root_env in environment.names), "")
     if not path or _as_measured(config) != EnvConfig(root_env=config.root_env):
         return None
     known = read_random_play(path).get(config.root_env)

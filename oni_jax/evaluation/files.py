@@ -82,6 +82,6 @@ def _rows(evaluation: Evaluation) -> list[Mapping[str, Any]]:
     successes = evaluation.successes()
     extra = [{}] * len(evaluation.episodes) if successes is None else [{SUCCESS: int(x)} for x in successes]
     return [
-        {"index": x.index, **x.stats, "end": x.end, **own, **named_returns(x)}
-        for x, own in zip(evaluation.episodes, extra)
+        {"index": x.index, **x.stats, "end": x.end, **success, **named_returns(x)}
+        for x, success in zip(evaluation.episodes, extra)
     ]

@@ -98,7 +98,9 @@ def _valuing_captions(run: RunRewards, folder: str, name: str = "") -> int:
     """Returns the index of the reward of that name, or of the first, that values captions."""
     rewards = zip(run.rewards.labels, run.rewards.rewards)
     known = {  # those of windows value no caption by itself
-        label: i for i, (label, own) in enumerate(rewards) if own.scorer and not past_of(own.other_observations)
+        label: i
+        for i, (label, reward) in enumerate(rewards)
+        if reward.scorer and not past_of(reward.other_observations)
     }
     if not known:
         raise NoRewardError(f"{folder}: its reward values no captions, so there is nothing to inspect")

@@ -29,7 +29,7 @@ class Scorer(Protocol):
     spec: EnvSpec  # of the environments, with what policy and rewards read
     labels: Sequence[str]  # of the rewards
     coeffs: np.ndarray  # [K]; training adds the rewards up with these
-    pays_own: np.ndarray  # [K] bool; a reward is one for the state before the step, else for what the step led to
+    pays_before: np.ndarray  # [K] bool; a reward is one for the state before the step, else for what the step led to
     source: str  # whose rewards, in words
     problem: str  # why the rewards can't be computed, as found so far; "" while they can
 
@@ -127,8 +127,8 @@ class EpisodeReturns:
         self._ended.update(zip(self._ending.pop(group), found, strict=True))
 
 
-def beside_states(rewards: np.ndarray, pays_own: np.ndarray) -> np.ndarray:
+def beside_states(rewards: np.ndarray, pays_before: np.ndarray) -> np.ndarray:
     """Returns the rewards [K, L] of an episode's steps beside the states [K, L+1] that they are paid for."""
     shape = (len(rewards), rewards.shape[1] + 1)
-    found = [np.pad(row, (0, 1) if is_own else (1, 0)) for row, is_own in zip(rewards, pays_own.tolist())]
+    found = [np.pad(row, (0, 1) if is_before else (1, 0)) for row, is_before in zip(rewards, pays_before.tolist())]
     return np.array(found).reshape(shape)

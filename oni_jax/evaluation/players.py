@@ -43,7 +43,7 @@ class Player(NamedTuple):
 
 
 def evaluated_task(config: EvaluationConfig) -> EnvConfig:
-    """Returns the task to play: the run's own, unless the settings name another.
+    """Returns the task to play: the run's, unless the settings name another.
 
     Raises:
         UserError: there is no such run, or no such task.
@@ -94,7 +94,7 @@ def players_by_goal(config: EvaluationConfig, task: EnvConfig) -> list[Player]:
     if not names:
         raise UserError(f"--by_goal: {config.experiment} was trained for one goal; leave it out")
     asked = [dataclasses.replace(config, goal=name) for name in names]
-    return [player for own in asked for player in chosen_players(own, task, own.experiment, own.checkpoint)]
+    return [player for query in asked for player in chosen_players(query, task, query.experiment, query.checkpoint)]
 
 
 def load_player(config: EvaluationConfig, experiment: str, env_steps: int | None, task: EnvConfig) -> Player:

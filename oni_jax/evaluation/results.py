@@ -113,7 +113,7 @@ def differences(first: Evaluation, second: Evaluation) -> tuple[int, dict[str, D
         for side in (first, second)
     ]
     values = [side.measures() for side in pair]
-    # Not of the intrinsic returns, each by a player's own rewards.
+    # Not of the intrinsic returns, each by a player's rewards.
     names = [name for name in values[0] if not name.startswith(INTRINSIC_RETURN)]
     found = {name: difference(values[0][name], values[1][name]) for name in names}
     successes = [side.successes() for side in pair]

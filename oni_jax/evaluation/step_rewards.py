@@ -65,7 +65,7 @@ class StepScorer(Scorer):
         self._state = states[0] if len(states) == 1 else tuple(states)
         self.labels = [rewards.labels[i] for i in chosen]
         self.coeffs = np.array([term.coeff for term in self._rewards.terms])
-        self.pays_own = np.array([reward.pays_for == "own" for reward in self._rewards.rewards])
+        self.pays_before = np.array([reward.pays_for == "before" for reward in self._rewards.rewards])
         self.spec = self._rewards.read_from(spec)
         self.source, self.problem = f"by {name} at {counted(run.env_steps, 'step')}", ""
         self._policy_record = policy_record_dtype(spec.num_actions)

@@ -37,7 +37,7 @@ class IntrinsicReturns:
             before = np.where(episodes.after_gap[columns], np.nan, self._sums[:, envs])
             steps = (rewards[..., columns], episodes.is_first[:, columns], episodes.ended[:, columns])
             self._sums[:, envs], ended = sum_rewards(before, *steps)
-            self._ended.extend(own for own in ended if np.isfinite(own).all())
+            self._ended.extend(returns for returns in ended if np.isfinite(returns).all())
 
     def take(self) -> list[np.ndarray]:
         """Returns the intrinsic returns [K] float32 of episodes that have ended since the last call."""

@@ -175,16 +175,16 @@ class Learner:
             collected = self._world.next(self.version, timeout_secs)
             if collected is None:
                 return None
-            own = Contribution(
+            contribution = Contribution(
                 self.reward.read(collected.captions, observed=True),
                 self._annotator.poll(),
                 self._world.report(),
                 self.running_returns.take(),
             )
-            captions, annotations, report, returns = self.peers.all_gather(own)
+            captions, annotations, report, returns = self.peers.all_gather(contribution)
         self.reports.append(report)
         self.intrinsic_returns.extend(returns)
-        self.message_counts.add(captions.own)
+        self.message_counts.add(captions.before)
         self._answered.update(item[0] for item, answer, _ in annotations if answer is not None and len(item) == 1)
         self.reward.ingest(annotations)
         self.reward.observe(captions)

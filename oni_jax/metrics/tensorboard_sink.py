@@ -96,7 +96,7 @@ def answers_markdown(answers: Sequence[Answer]) -> str:
     for answer in answers:
         captions = "\n".join(printable(caption) or NO_MESSAGE for caption in answer.item)
         texts = (captions, printable(answer.text, keep="\n") or "(no text)")
-        item, text = (textwrap.indent(own, "    ", lambda line: True) for own in texts)
+        item, text = (textwrap.indent(content, "    ", lambda line: True) for content in texts)
         parts.append(f"{item}\n\n**{answer.said}**, by this answer:\n\n{text}\n")
     return "\n---\n\n".join(parts)
 

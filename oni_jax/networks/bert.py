@@ -64,10 +64,10 @@ def read_safetensors(path: str) -> dict[str, np.ndarray]:
         header = parsed(file.read(int.from_bytes(file.read(8), "little")))
         data = file.read()
     tensors = {}
-    for name, own in header.items():
-        if (dtype := _DTYPES.get(own.get("dtype"))) is not None:
-            start, end = own["data_offsets"]
-            tensors[name] = np.frombuffer(data[start:end], dtype).reshape(own["shape"]).astype(np.float32)
+    for name, entry in header.items():
+        if (dtype := _DTYPES.get(entry.get("dtype"))) is not None:
+            start, end = entry["data_offsets"]
+            tensors[name] = np.frombuffer(data[start:end], dtype).reshape(entry["shape"]).astype(np.float32)
     return tensors
 
 

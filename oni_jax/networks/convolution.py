@@ -22,7 +22,7 @@ class Conv2d(Protocol):
 
 
 def conv2d(images: Array, kernel: Array, stride: int = 1, padding: int = 0) -> Array:
-    """XLA's own `Conv2d`."""
+    """XLA's `Conv2d`."""
     chex.assert_rank([images, kernel], 4)
     padded = [(padding, padding)] * 2
     layout = ("NHWC", "HWIO", "NHWC")

@@ -15,8 +15,8 @@ from oni_jax.types import Array, ArraySpec
 
 def is_numeric(encoder: nn.Module, array: ArraySpec) -> bool:
     """Returns whether an encoder reads an observation as numbers, and so may be given it normalised, as float32."""
-    own = getattr(encoder, "is_numeric", None)
-    return own(array) if own else array.dtype.startswith("float") and not array.num_ids
+    method = getattr(encoder, "is_numeric", None)
+    return method(array) if method else array.dtype.startswith("float") and not array.num_ids
 
 
 class Encoder(nn.Module):

@@ -33,18 +33,18 @@ class GuidedPolicy:
         self, params: PyTree, observations: Mapping[str, Array], core_state: tuple[PyTree, PyTree], is_first: Array
     ) -> tuple[PolicyOutput, tuple[PyTree, PyTree]]:
         own_params, guide_params, probability = params
-        own, own_state = self.policy.apply(own_params, observations, core_state[0], is_first)
+        output, own_state = self.policy.apply(own_params, observations, core_state[0], is_first)
 
         def guided(guide_state: PyTree) -> tuple[Array, PyTree]:
             guide, guide_state = self.guide.apply(guide_params, observations, guide_state, is_first)
-            return mixture_logits(own.logits, guide.logits, probability), guide_state
+            return mixture_logits(output.logits, guide.logits, probability), guide_state
 
         # When the guide has had its steps, its network is not computed any more.
-        logits, guide_state = jax.lax.cond(probability > 0, guided, lambda state: (own.logits, state), core_state[1])
-        return PolicyOutput(logits, own.values), (own_state, guide_state)
+        logits, guide_state = jax.lax.cond(probability > 0, guided, lambda state: (output.logits, state), core_state[1])
+        return PolicyOutput(logits, output.values), (own_state, guide_state)
 
 
 def mixture_logits(logits: Array, others: Array, probability: Array) -> Array:
     """Returns the logarithms of (1 - p) softmax(logits) + p softmax(others), over the last axis."""
-    own, other = jax.nn.log_softmax(logits), jax.nn.log_softmax(others)
-    return jnp.logaddexp(jnp.log1p(-probability) + own, jnp.log(probability) + other)
+    log_probs, other = jax.nn.log_softmax(logits), jax.nn.log_softmax(others)
+    return jnp.logaddexp(jnp.log1p(-probability) + log_probs, jnp.log(probability) + other)

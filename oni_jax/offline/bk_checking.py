@@ -19,25 +19,27 @@ NUM_EPISODES = 16
 
 def check_potential(config: CheckPotential, stop: StopRequest) -> int:
     """Prints what a code gives. Returns the exit code 0. Raises UserError: the code is refused, and why."""
-    own = config.check
-    path, code = read_code(own.code)
+    section = config.check
+    path, code = read_code(section.code)
     env_spec(config.env)
     try:
-        sandbox = Sandbox(code, own.potential_workers)
+        sandbox = Sandbox(code, section.potential_workers)
     except CodeError as error:
         raise UserError(f"{path}: {error}") from None
     episodes = (
-        read_episodes(own.segments) if own.segments else random_episodes(config.env, NUM_EPISODES, own.seed, stop)
+        read_episodes(section.segments)
+        if section.segments
+        else random_episodes(config.env, NUM_EPISODES, section.seed, stop)
     )
     if stop:
         return 130
-    sampler = SegmentSampler(episodes, own.potential_horizon, own.seed)
-    windows = windows_of([sampler.draw() for _ in range(own.num_windows)])
+    sampler = SegmentSampler(episodes, section.potential_horizon, section.seed)
+    windows = windows_of([sampler.draw() for _ in range(section.num_windows)])
     try:
         started = time.perf_counter()
         values = sandbox.call(windows)
         secs = time.perf_counter() - started
-        again = sandbox.call(windows.take(range(own.num_windows)[::-1]))[::-1]
+        again = sandbox.call(windows.take(range(section.num_windows)[::-1]))[::-1]
     except CodeError as error:
         raise UserError(f"{path}: {error}") from None
     finally:

@@ -44,15 +44,15 @@ def annotate_segments(config: AnnotateSegments, stop: StopRequest) -> int:
     Raises:
         UserError: unusable settings, episodes or folder, or a server that refuses.
     """
-    own = config.compare
+    section = config.compare
     env_spec(config.env)
     language = Plan(Config(config.env)).language
     prompt = load_prompt(config.annotation, language, "segments")
-    settings = dataclasses.asdict(own) | {
+    settings = dataclasses.asdict(section) | {
         "prompt": prompt.digest,
         "llm_model": answered_by(config.annotation, language, "segments"),
     }
-    with held_folder(own.reward_dir, "reward_dir", stop) as folder:
+    with held_folder(section.reward_dir, "reward_dir", stop) as folder:
         segments = _open_folder(config, settings, stop)
         return 130 if segments is None else _label(config, segments, settings, folder, stop)
 
@@ -65,7 +65,7 @@ def _label(
     stop: StopRequest,
 ) -> int:
     """Labels the pairs. Returns the exit code."""
-    own, language = config.compare, Plan(Config(config.env)).language
+    section, language = config.compare, Plan(Config(config.env)).language
     actions = language.actions if language else ()
 
     def describe(rows: np.ndarray) -> Iterable[Item]:
@@ -74,7 +74,7 @@ def _label(
 
     with (
         contextlib.ExitStack() as stack,
-        PreferenceFile(own.reward_dir, LABELS, own.num_pairs, range(own.num_pairs)) as file,
+        PreferenceFile(section.reward_dir, LABELS, section.num_pairs, range(section.num_pairs)) as file,
     ):
 
         def save(elsewhere: str) -> None:
@@ -82,7 +82,7 @@ def _label(
             file.save_in(elsewhere)
 
         stack.enter_context(folder.saving(save))
-        progress = AnnotationLog(file, own.num_pairs)
+        progress = AnnotationLog(file, section.num_pairs)
         (question,) = open_questions([(config.annotation, "segments")], language, stack)
         asyncio.run(label_pairs(question, describe, file, FLUSHING_FREQ, progress, stop))
         progress.print(stop)
@@ -110,7 +110,7 @@ def _write_pairs(folder: str, segments: Sequence[Segment], settings: Mapping[str
 
 def _open_folder(config: AnnotateSegments, settings: dict, stop: StopRequest) -> list[Segment] | None:
     """Makes the folder, or checks that its labels have these settings. Returns the segments; None: a stop request."""
-    own, folder = config.compare, config.compare.reward_dir
+    section, folder = config.compare, config.compare.reward_dir
     del settings["reward_dir"]
     path = os.path.join(folder, SETTINGS)
     try:
@@ -120,13 +120,13 @@ def _open_folder(config: AnnotateSegments, settings: dict, stop: StopRequest) ->
                     f"--reward_dir {folder}: its labels have another {', '.join(changed)}; choose another folder"
                 )
             return read_episodes(os.path.join(folder, SEGMENTS))
-        if own.segments:
-            episodes = read_episodes(own.segments)
+        if section.segments:
+            episodes = read_episodes(section.segments)
         else:
-            episodes = random_episodes(config.env, NUM_EPISODES, own.seed, stop)
+            episodes = random_episodes(config.env, NUM_EPISODES, section.seed, stop)
         if stop:
             return None
-        _write_pairs(folder, draw_pairs(own, episodes), settings)
+        _write_pairs(folder, draw_pairs(section, episodes), settings)
     except (OSError, ValueError) as error:
         raise UserError(f"--reward_dir {folder}: can't be read or written ({error})") from None
     return read_episodes(os.path.join(folder, SEGMENTS))

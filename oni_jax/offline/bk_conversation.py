@@ -73,29 +73,31 @@ def converse(config: WritePotential | WriteGoals, kind: str, result: str, make: 
     Raises:
         UserError: unusable settings or folder, a server that refuses, or nothing came of it.
     """
-    own = config.write
+    section = config.write
     env_spec(config.env)
     language = Plan(Config(config.env)).language
     prompt = load_prompt(config.annotation, language, kind)
     settings = _settings(config, prompt, answered_by(config.annotation, language, kind))
     with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(held_folder(own.reward_dir, "reward_dir", stop))
-        answers = _open_folder(own.reward_dir, settings, result)
+        folder = stack.enter_context(held_folder(section.reward_dir, "reward_dir", stop))
+        answers = _open_folder(section.reward_dir, settings, result)
         episodes = (
-            read_episodes(own.segments) if own.segments else random_episodes(config.env, NUM_EPISODES, own.seed, stop)
+            read_episodes(section.segments)
+            if section.segments
+            else random_episodes(config.env, NUM_EPISODES, section.seed, stop)
         )
         if stop:
             return False
-        sampler = SegmentSampler(episodes, own.segment_length, own.seed)
+        sampler = SegmentSampler(episodes, section.segment_length, section.seed)
         settings |= {"segments_content": _digest(episodes)}
-        _keep_settings(own.reward_dir, settings, has_answers=bool(answers))
+        _keep_settings(section.reward_dir, settings, has_answers=bool(answers))
         stack.enter_context(folder.saving(lambda elsewhere: _write_all(elsewhere, settings, answers)))
         (question,) = open_questions([(config.annotation, kind)], language, stack)
         conversation = make(prompt, sampler, language.actions if language else ())
         try:
-            _hold(conversation, own.reward_dir, answers, question, stop)
+            _hold(conversation, section.reward_dir, answers, question, stop)
         except Stopped:
-            print(f"{stop.reason}: {own.reward_dir} keeps the answers so far; the same command goes on", flush=True)
+            print(f"{stop.reason}: {section.reward_dir} keeps the answers so far; the same command goes on", flush=True)
             return False
     return True
 
@@ -111,8 +113,8 @@ def _settings(config: WritePotential | WriteGoals, prompt: Prompt, model: str) -
 def _digest(episodes: Sequence[Segment]) -> str:
     """Returns a hash of what episodes say."""
     found = hashlib.sha256()
-    for own in episodes:
-        found.update(b"\0".join(own.captions) + own.actions.astype(np.int32).tobytes())
+    for episode in episodes:
+        found.update(b"\0".join(episode.captions) + episode.actions.astype(np.int32).tobytes())
     return found.hexdigest()
 
 
@@ -163,7 +165,7 @@ def _keep_settings(folder: str, settings: Mapping[str, Any], has_answers: bool) 
 
 
 def _write_answers(folder: str, answers: Sequence[str]) -> None:
-    text = "".join(json.dumps(own) + "\n" for own in answers)
+    text = "".join(json.dumps(answer) + "\n" for answer in answers)
     write_atomically(os.path.join(folder, ANSWERS), text.encode())
 
 

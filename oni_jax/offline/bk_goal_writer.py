@@ -21,10 +21,10 @@ def write_goals(config: WriteGoals, stop: StopRequest) -> int:
     Raises:
         UserError: unusable settings or folder, a server that refuses, or no goal at all.
     """
-    own = config.write
-    if not converse(config, "goals", GOALS, functools.partial(GoalConversation, own), stop):
+    section = config.write
+    if not converse(config, "goals", GOALS, functools.partial(GoalConversation, section), stop):
         return 130
-    print(f"{os.path.join(own.reward_dir, GOALS)} is written", flush=True)
+    print(f"{os.path.join(section.reward_dir, GOALS)} is written", flush=True)
     return 0
 
 

@@ -61,30 +61,30 @@ def train_potential(config: TrainPotential, stop: StopRequest) -> int:
 
 
 def _train(config: TrainPotential, folder: HeldFolder, stop: StopRequest) -> int:
-    own, spec = config.fit, env_spec(config.env)
-    if holds_trained(own.reward_dir):
+    section, spec = config.fit, env_spec(config.env)
+    if holds_trained(section.reward_dir):
         raise UserError(
-            f"--reward_dir {own.reward_dir}: holds a trained network already; remove "
-            f"{os.path.join(own.reward_dir, TRAINED)} to train another"
+            f"--reward_dir {section.reward_dir}: holds a trained network already; remove "
+            f"{os.path.join(section.reward_dir, TRAINED)} to train another"
         )
     segments, labels = _read(config)
     settings = PreferenceSettings(
-        own.encoder_custom, own.hidden_size, spec.num_actions, segments[0].length, own.width,
-        is_scaled=own.attention == "scaled",
+        section.encoder_custom, section.hidden_size, spec.num_actions, segments[0].length, section.width,
+        is_scaled=section.attention == "scaled",
     )  # fmt: skip
     pairs = make_pairs(segments, labels, list(names_read(settings, spec)))
-    order = np.random.default_rng(own.seed).permutation(len(labels))
-    test, training = np.split(order, [round(own.test_fraction * len(order))])
+    order = np.random.default_rng(section.seed).permutation(len(labels))
+    test, training = np.split(order, [round(section.test_fraction * len(order))])
     if not np.any(labels[training] < TIE):
-        raise UserError(f"{own.preferences or own.reward_dir}: no pair to learn from has a preference")
+        raise UserError(f"{section.preferences or section.reward_dir}: no pair to learn from has a preference")
     network = make_network(settings, spec)
-    state = init_state(network, pairs, own.seed, own.learning_rate)
-    step, accuracy_of = make_train_step(network, own.learning_rate), make_accuracy(network)
+    state = init_state(network, pairs, section.seed, section.learning_rate)
+    step, accuracy_of = make_train_step(network, section.learning_rate), make_accuracy(network)
     print(f"{len(training):,} pairs to learn from, {len(test):,} to test with; on {jax.default_backend()}", flush=True)
     best, num_trained = -1.0, 0
-    for epoch in range(1, own.num_epochs + 1):
-        started, rng = time.perf_counter(), np.random.default_rng([own.seed, epoch])
-        rows = _batches(rng.permutation(training), own.batch_size)
+    for epoch in range(1, section.num_epochs + 1):
+        started, rng = time.perf_counter(), np.random.default_rng([section.seed, epoch])
+        rows = _batches(rng.permutation(training), section.batch_size)
         losses = []
         for batch in rows:
             if stop:
@@ -96,7 +96,7 @@ def _train(config: TrainPotential, folder: HeldFolder, stop: StopRequest) -> int
         accuracy, num_trained = accuracy_of(state.params, pairs, test), epoch
         secs = time.perf_counter() - started
         print(
-            f"epoch {epoch} of {own.num_epochs}: loss {np.mean([float(x) for x in losses]):.4f}, "
+            f"epoch {epoch} of {section.num_epochs}: loss {np.mean([float(x) for x in losses]):.4f}, "
             f"test accuracy {accuracy:.3f}, {len(training) / secs:,.0f} pairs a second",
             flush=True,
         )
@@ -107,33 +107,33 @@ def _train(config: TrainPotential, folder: HeldFolder, stop: StopRequest) -> int
             best = accuracy if accuracy == accuracy else best
             notes = {"epochs": epoch, "test_accuracy": accuracy if accuracy == accuracy else None}
             folder.check()
-            save_preference_model(own.reward_dir, epoch, PreferenceModel(settings, state.params), notes)
+            save_preference_model(section.reward_dir, epoch, PreferenceModel(settings, state.params), notes)
     if stop:
         print(f"{stop.reason}: {num_trained} epochs were trained", flush=True)
     if num_trained:
-        print(f"the network is in {own.reward_dir}", flush=True)
+        print(f"the network is in {section.reward_dir}", flush=True)
     return 0
 
 
 def _read(config: TrainPotential) -> tuple[list[Segment], np.ndarray]:
     """Returns both segments of each labelled pair, one after the other, and the labels."""
-    own = config.fit
-    if own.preferences:
-        segments, labels = read_published_preferences(own.preferences)
+    section = config.fit
+    if section.preferences:
+        segments, labels = read_published_preferences(section.preferences)
     else:
-        path = os.path.join(own.reward_dir, "preference", f"{LABELS}.npy")
+        path = os.path.join(section.reward_dir, "preference", f"{LABELS}.npy")
         if not os.path.exists(path):
-            raise UserError(f"--reward_dir {own.reward_dir}: holds no labels; launch.annotate_segments writes them")
-        segments = read_episodes(os.path.join(own.reward_dir, SEGMENTS))
+            raise UserError(f"--reward_dir {section.reward_dir}: holds no labels; launch.annotate_segments writes them")
+        segments = read_episodes(os.path.join(section.reward_dir, SEGMENTS))
         labels = as_labels(path, open_array(path))
         if len(segments) != 2 * len(labels):
             raise UserError(f"{path}: holds {len(labels)} labels for {len(segments) // 2} pairs")
-    known = np.flatnonzero(labels[: own.data_size] != UNKNOWN)
+    known = np.flatnonzero(labels[: section.data_size] != UNKNOWN)
     if not len(known):
-        raise UserError(f"{own.preferences or own.reward_dir}: no pair has a label yet")
+        raise UserError(f"{section.preferences or section.reward_dir}: no pair has a label yet")
     segments = [segments[2 * row + side] for row in known for side in (0, 1)]
     if len({segment.length for segment in segments}) > 1:
-        raise UserError(f"{own.preferences or own.reward_dir}: its segments differ in length")
+        raise UserError(f"{section.preferences or section.reward_dir}: its segments differ in length")
     return segments, np.asarray(labels)[known].astype(np.int32)
 
 
@@ -148,9 +148,9 @@ def make_pairs(segments: Sequence[Segment], labels: np.ndarray, names: Sequence[
         return jnp.asarray(x.reshape(-1, 2, *x.shape[1:]))
 
     length = segments[0].length
-    times = [np.arange(own.start, own.start + length, dtype=np.int32) for own in segments]
-    observations = {name: stacked([own.observations[name][:-1] for own in segments]) for name in names}
-    return Pairs(observations, stacked([own.actions for own in segments]), stacked(times), jnp.asarray(labels))
+    times = [np.arange(segment.start, segment.start + length, dtype=np.int32) for segment in segments]
+    observations = {name: stacked([segment.observations[name][:-1] for segment in segments]) for name in names}
+    return Pairs(observations, stacked([segment.actions for segment in segments]), stacked(times), jnp.asarray(labels))
 
 
 def init_state(network: PreferenceTransformer, pairs: Pairs, seed: int, learning_rate: float) -> ModelState:

@@ -28,10 +28,10 @@ def write_potential(config: WritePotential, stop: StopRequest) -> int:
     Raises:
         UserError: unusable settings or folder, a server that refuses, or no code that works.
     """
-    own = config.write
-    if not converse(config, "code", POTENTIAL, functools.partial(CodeConversation, own), stop):
+    section = config.write
+    if not converse(config, "code", POTENTIAL, functools.partial(CodeConversation, section), stop):
         return 130
-    print(f"{os.path.join(own.reward_dir, POTENTIAL)} is written", flush=True)
+    print(f"{os.path.join(section.reward_dir, POTENTIAL)} is written", flush=True)
     return 0
 
 
@@ -88,7 +88,7 @@ class CodeConversation(Conversation):
         self._turns += [("assistant", answer or "(nothing)"), ("user", reply)]
 
     def _samples(self, segments: Sequence[Segment], values: Sequence[Value]) -> str:
-        return "\n".join(sample_text(i, *own, self._actions) for i, own in enumerate(zip(segments, values), 1))
+        return "\n".join(sample_text(i, *sample, self._actions) for i, sample in enumerate(zip(segments, values), 1))
 
     def _within_limit(self) -> list[Turn]:
         # BK: the first of what is dropped is the task.

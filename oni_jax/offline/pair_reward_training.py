@@ -76,8 +76,8 @@ def _train(config: TrainReward, held: HeldFolder, stop: StopRequest) -> int:
         if not np.isfinite(rewards).all():
             raise UserError(f"the rewards of epoch {epoch}'s model are not finite: lower --reward_lr; it is not saved")
         validation = {training.annotator: labels[split.validation], "score": scores[split.validation]}
-        accuracies = {name: accuracy(rewards[split.validation], own) for name, own in validation.items()}
-        rates = {name: base_rate(own) for name, own in validation.items()}
+        accuracies = {name: accuracy(rewards[split.validation], expected) for name, expected in validation.items()}
+        rates = {name: base_rate(expected) for name, expected in validation.items()}
         texts = [f"{name} {value:.3f} (base rate {rates[name]:.3f})" for name, value in accuracies.items()]
         print(f"epoch {epoch} of {training.num_epochs}: validation accuracy against {', '.join(texts)}", flush=True)
         finite = {name: value for name, value in accuracies.items() if np.isfinite(value)}

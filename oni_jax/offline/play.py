@@ -49,19 +49,21 @@ def collect_segments(config: CollectSegments, stop: StopRequest) -> int:
     Raises:
         UserError: the folder is there already or can't be written, or there is no such run or task.
     """
-    own = config.segments
-    directory = os.path.abspath(own.directory)
+    section = config.segments
+    directory = os.path.abspath(section.directory)
     if os.path.exists(directory):
         raise UserError(f"--directory {directory}: is there already; choose another")
-    evaluation = as_evaluation(own)
+    evaluation = as_evaluation(section)
     task = evaluated_task(evaluation)
-    players = chosen_players(evaluation, task, None if own.policy == RANDOM else own.experiment, own.checkpoint)
+    players = chosen_players(
+        evaluation, task, None if section.policy == RANDOM else section.experiment, section.checkpoint
+    )
     try:
         os.makedirs(os.path.dirname(directory), exist_ok=True)
         parent = os.path.dirname(directory)
         with held_name(directory, "directory"), closing(ScratchFolder(parent)) as partial:
             for i, player in enumerate(players):
-                episodes = list(play(player, own, i, stop))
+                episodes = list(play(player, section, i, stop))
                 if stop:
                     print(f"{stop.reason}: {directory} was not written", flush=True)
                     return 130
@@ -129,8 +131,8 @@ class _Running(NamedTuple):
 
 def windows_of(segments: Sequence[Segment]) -> Windows:
     """Returns the windows that segments of H steps end with."""
-    steps = {name: np.stack([own.observations[name] for own in segments]) for name in segments[0].observations}
-    return Windows(steps, np.stack([own.actions for own in segments]))
+    steps = {name: np.stack([segment.observations[name] for segment in segments]) for name in segments[0].observations}
+    return Windows(steps, np.stack([segment.actions for segment in segments]))
 
 
 def random_episodes(env: EnvConfig, num_episodes: int, seed: int, stop: StopRequest) -> list[Segment]:

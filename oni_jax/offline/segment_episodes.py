@@ -33,7 +33,7 @@ class Segment(NamedTuple):
     captions: Sequence[bytes]  # [L+1]
     actions: np.ndarray  # [L] int
     rewards: np.ndarray  # [L] float32
-    terminated: bool = False  # an episode ended with it, by its own rules
+    terminated: bool = False  # an episode ended with it, by its rules
     start: int = 0  # index of its first step in its episode
 
     @property
@@ -56,18 +56,18 @@ class Segment(NamedTuple):
 
 def write_episodes(path: str, episodes: Sequence[Segment]) -> None:
     """Writes a file. Raises OSError: it can't be written."""
-    index = {text: i for i, text in enumerate(dict.fromkeys(text for own in episodes for text in own.captions))}
+    index = {text: i for i, text in enumerate(dict.fromkeys(text for episode in episodes for text in episode.captions))}
     arrays = {
-        "lengths": np.array([own.length for own in episodes], np.int32),
-        "terminated": np.array([own.terminated for own in episodes]),
-        "starts": np.array([own.start for own in episodes], np.int32),
-        "actions": np.concatenate([own.actions for own in episodes]).astype(np.int32),
-        "rewards": np.concatenate([own.rewards for own in episodes]).astype(np.float32),
+        "lengths": np.array([episode.length for episode in episodes], np.int32),
+        "terminated": np.array([episode.terminated for episode in episodes]),
+        "starts": np.array([episode.start for episode in episodes], np.int32),
+        "actions": np.concatenate([episode.actions for episode in episodes]).astype(np.int32),
+        "rewards": np.concatenate([episode.rewards for episode in episodes]).astype(np.float32),
         "captions": join_texts(index),
-        "caption_index": np.array([index[text] for own in episodes for text in own.captions], np.int32),
+        "caption_index": np.array([index[text] for episode in episodes for text in episode.captions], np.int32),
     }
     for name in episodes[0].observations:
-        arrays[OBSERVATIONS + name] = np.concatenate([own.observations[name] for own in episodes])
+        arrays[OBSERVATIONS + name] = np.concatenate([episode.observations[name] for episode in episodes])
     content = io.BytesIO()
     np.savez_compressed(content, allow_pickle=False, **arrays)
     write_atomically(path, content.getbuffer())
@@ -81,7 +81,7 @@ def read_episodes(path: str) -> list[Segment]:
     if os.path.isdir(path):
         files = [name for name in os.listdir(path) if name.endswith((".npz", ".npy"))]
         files.sort(key=lambda name: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)])
-        episodes = [own for name in files for own in _read_file(os.path.join(path, name))]
+        episodes = [episode for name in files for episode in _read_file(os.path.join(path, name))]
     else:
         episodes = _read_file(path)
     if not episodes:
@@ -176,15 +176,15 @@ class SegmentSampler:
     """
 
     def __init__(self, episodes: Sequence[Segment], length: int, seed: int):
-        if not any(own.length >= length for own in episodes):
+        if not any(episode.length >= length for episode in episodes):
             raise UserError(f"none of the {len(episodes)} episodes has {length} steps: draw shorter segments")
         self._episodes, self._length, self._rng = episodes, length, np.random.RandomState(seed)
 
     def draw_index(self) -> tuple[int, int]:
         """Returns the index of an episode, and the first step."""
-        while (own := self._episodes[index := int(self._rng.randint(len(self._episodes)))]).length < self._length:
+        while (episode := self._episodes[index := int(self._rng.randint(len(self._episodes)))]).length < self._length:
             pass
-        return index, int(self._rng.randint(own.length - self._length + 1))
+        return index, int(self._rng.randint(episode.length - self._length + 1))
 
     def draw(self) -> Segment:
         index, start = self.draw_index()

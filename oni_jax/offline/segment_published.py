@@ -33,7 +33,7 @@ class _Unpickler(pickle.Unpickler):
 
 def read_published_episodes(path: str) -> list[Segment]:
     """Returns the episodes of a file. Raises UserError: it is no such file."""
-    return [_segment(path, own) for own in _read(path, 1)]
+    return [_segment(path, entry) for entry in _read(path, 1)]
 
 
 def read_published_preferences(path: str) -> tuple[list[Segment], np.ndarray]:
@@ -45,7 +45,7 @@ def read_published_preferences(path: str) -> tuple[list[Segment], np.ndarray]:
         labels = np.array([_LABELS[float(label)] for label in rows[:, 2]], np.int8)
     except (LookupError, TypeError, ValueError):
         raise UserError(f"{path}: has labels that are not 0, 1, 0.5 or -1") from None
-    return [_segment(path, own) for own in rows[:, :2].ravel()], labels
+    return [_segment(path, entry) for entry in rows[:, :2].ravel()], labels
 
 
 def _read(path: str, num_axes: int) -> np.ndarray:
@@ -65,17 +65,17 @@ def _read(path: str, num_axes: int) -> np.ndarray:
     return found
 
 
-def _segment(path: str, own: Any) -> Segment:
-    if not isinstance(own, Mapping) or not {"image", "description", *_STEP_KEYS} <= own.keys():
+def _segment(path: str, entry: Any) -> Segment:
+    if not isinstance(entry, Mapping) or not {"image", "description", *_STEP_KEYS} <= entry.keys():
         raise UserError(f"{path}: has an entry without image, description or {', '.join(_STEP_KEYS)}")
     try:
-        steps = {key: np.asarray(own[key]).reshape(-1) for key in _STEP_KEYS}
+        steps = {key: np.asarray(entry[key]).reshape(-1) for key in _STEP_KEYS}
         length = len(steps["action"])
-        images = _codes(np.asarray(own["image"], np.float32))
-        captions = [str(text).encode("latin-1", "replace") for text in np.asarray(own["description"]).reshape(-1)]
+        images = _codes(np.asarray(entry["image"], np.float32))
+        captions = [str(text).encode("latin-1", "replace") for text in np.asarray(entry["description"]).reshape(-1)]
         observations = {"image": images}
-        if "direction" in own:
-            observations["direction"] = np.asarray(own["direction"]).reshape(-1).astype(np.uint8)
+        if "direction" in entry:
+            observations["direction"] = np.asarray(entry["direction"]).reshape(-1).astype(np.uint8)
         states = {*map(len, observations.values()), len(captions)}
         # A segment may hold the time of its last state too.
         if states != {length + 1} or not length or not {len(x) for x in steps.values()} <= {length, length + 1}:

@@ -69,10 +69,10 @@ def _split(captions: CaptionBatch, num_shards: int) -> list[CaptionBatch]:
 
 
 def both_ends(captions: StepCaptions) -> CaptionBatch:
-    """Concatenates the own and the caused captions in time: [2T, B]."""
-    own, caused = (batch._replace(index=batch.index.T, observations={}) for batch in captions)
-    joined = merge_captions([own, caused])
-    before, after = captions.own.observations, captions.caused.observations
+    """Concatenates the captions before and after the steps in time: [2T, B]."""
+    captions_before, caused = (batch._replace(index=batch.index.T, observations={}) for batch in captions)
+    joined = merge_captions([captions_before, caused])
+    before, after = captions.before.observations, captions.caused.observations
     observations = LazyRows(before, lambda name: np.concatenate([before[name], after[name]]))
     return CaptionBatch(joined.captions, np.ascontiguousarray(joined.index.T), observations)
 

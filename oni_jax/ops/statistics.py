@@ -121,12 +121,12 @@ def stratified_bootstrap(
         statistic: [..., sum of N] -> [...].
         num_resamples: with a fixed seed: all measures have the same resamples.
     """
-    rng, num = np.random.default_rng(0), sum(own.shape[-1] for own in strata)
+    rng, num = np.random.default_rng(0), sum(stratum.shape[-1] for stratum in strata)
     batch = max(1, RESAMPLED_AT_ONCE // (num * strata[0][..., 0].size))
     found = []
     for start in range(0, num_resamples, batch):
         rows = min(batch, num_resamples - start)
-        drawn = [own[..., rng.integers(0, own.shape[-1], (rows, own.shape[-1]))] for own in strata]
+        drawn = [stratum[..., rng.integers(0, stratum.shape[-1], (rows, stratum.shape[-1]))] for stratum in strata]
         found.append(statistic(np.concatenate(drawn, axis=-1)))
     low, high = np.quantile(np.concatenate(found, axis=-1), (0.025, 0.975), axis=-1)
     return low, high

@@ -16,7 +16,7 @@ def words_of(text: str) -> list[str]:
 
 def direction(vector: Callable[[str], np.ndarray | None], text: str) -> np.ndarray | None:
     """Returns the words' summed vectors, scaled to length 1; None without a known word, or where they cancel out."""
-    known = [own for word in words_of(text) if (own := vector(word)) is not None]
+    known = [word_vector for word in words_of(text) if (word_vector := vector(word)) is not None]
     if not known:
         return None
     total = np.stack(known).sum(axis=0, dtype=np.float64)

@@ -121,13 +121,13 @@ def import_preferences(folder: str, transformer: StateDict, env: EnvConfig, hori
         UserError: the weights are of no such network, or of another world, or the folder holds a network already.
     """
     params = import_params(transformer.weights)
-    own = params["params"]
+    layers = params["params"]
     spec = env_spec(env)
-    num_actions = len(own["action"]["embedding"])
+    num_actions = len(layers["action"]["embedding"])
     if num_actions != spec.num_actions:
         raise UserError(f"--root_env {env.root_env}: has {spec.num_actions} actions; the network has {num_actions}")
-    max_time, width = own["time"]["embedding"].shape
-    hidden_size, feed_forward = (layer["kernel"].shape[1] for layer in (own["encoder"]["dense"], own["hidden_0"]))
+    max_time, width = layers["time"]["embedding"].shape
+    hidden_size, feed_forward = (layer["kernel"].shape[1] for layer in (layers["encoder"]["dense"], layers["hidden_0"]))
     settings = PreferenceSettings(
         "bk_encoder", hidden_size, num_actions, horizon, width, feed_forward, max_time, is_scaled=False
     )

@@ -177,13 +177,13 @@ class Reward(Learning):
     `score` runs inside the learner's jitted update and must be pure. Everything else runs on the host.
     """
 
-    captions_read: Collection[str] = ()  # ends whose captions are read: `own`, `caused`; see StepCaptions
+    captions_read: Collection[str] = ()  # ends whose captions are read: `before`, `caused`; see StepCaptions
     reads_counts: bool = True  # `score` reads the trajectory's episodic counts; else the host need not count
     final_observations: Collection[str] = ()  # names of those read at an episode's end, see Trajectory
     reads_answers: bool = True  # `score` depends on the answers that it ingested
     only_in_training: str = ""  # why its rewards of an evaluation's steps are unknown, for people; "": they are known
     scorer: Scorer | None = None  # values captions, and learns; None: the reward itself does
-    pays_for: str = ""  # `own` or `caused`: steps are paid for that end's caption and its count alone; "": otherwise
+    pays_for: str = ""  # `before` or `caused`: steps are paid for that end's caption and its count alone; "": otherwise
 
     @property
     def learning(self) -> Learning:

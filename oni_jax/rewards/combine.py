@@ -11,7 +11,7 @@ from oni_jax.rewards.base import Reward, Scorer, Seen
 from oni_jax.rewards.registry import RewardContext
 from oni_jax.types import Array, CaptionBatch, PyTree, RewardOutput, StepCaptions, Trajectory
 
-ENDS = {"obs": "own", "next_obs": "caused"}  # values of --intrinsic_reward_at
+ENDS = {"obs": "before", "next_obs": "caused"}  # values of --intrinsic_reward_at
 
 
 def pay(context: RewardContext, scorer: Scorer) -> "Paid":
@@ -63,7 +63,7 @@ class Paid(_Scored):
     """Rewards a step by the value of one caption, divided by n^exponent: n its occurrences in the episode so far.
 
     Args:
-        end: whose caption is valued: `own` or `caused`.
+        end: whose caption is valued: `before` or `caused`.
         count_exponent: of the episodic count bonus; 0 turns it off.
     """
 
@@ -79,7 +79,7 @@ class Paid(_Scored):
 
     def score(self, state: PyTree, trajectory: Trajectory, features: Mapping[str, Array], key: Array) -> RewardOutput:
         def at_end(name: str) -> Array:
-            return trajectory.observations[name][:-1] if self._end == "own" else observations_after(trajectory, name)
+            return trajectory.observations[name][:-1] if self._end == "before" else observations_after(trajectory, name)
 
         values, state = self._values(state, {name: at_end(name) for name in self.other_observations}, features)
         if self._exponent:
@@ -88,7 +88,7 @@ class Paid(_Scored):
 
 
 class Potential(_Scored):
-    """Potential-based shaping by a scorer phi: F = gamma phi(caused) (1 - terminated) - phi(own).
+    """Potential-based shaping by a scorer phi: F = gamma phi(caused) (1 - terminated) - phi(before).
 
     Scaled by a constant alone it leaves the optimal policy unchanged, so there is no count bonus and no clip (Ng,
     Harada and Russell, Policy invariance under reward transformations, 1999). At a truncation phi is that of the final
@@ -98,7 +98,7 @@ class Potential(_Scored):
         gamma: the learner's discount.
     """
 
-    captions_read, reads_counts = ("own", "caused"), False
+    captions_read, reads_counts = ("before", "caused"), False
 
     def __init__(self, scorer: Scorer, gamma: float, frozen: bool = False):
         super().__init__(scorer, frozen)
@@ -112,5 +112,5 @@ class Potential(_Scored):
             return jnp.concatenate([trajectory.observations[name][:-1], observations_after(trajectory, name)])
 
         values, state = self._values(state, {name: at_both_ends(name) for name in self.other_observations}, features)
-        own, caused = jnp.split(values, 2)
-        return RewardOutput(self._gamma * caused * (1.0 - trajectory.terminations) - own, state)
+        before, caused = jnp.split(values, 2)
+        return RewardOutput(self._gamma * caused * (1.0 - trajectory.terminations) - before, state)

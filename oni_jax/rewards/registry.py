@@ -304,7 +304,7 @@ def reward_type(config: Config) -> RewardType:
 
 def questions(config: Config) -> list[tuple[AnnotationConfig, str]]:
     """Returns the run's questions, deduplicated: settings and kind of query. UserError: an unknown type."""
-    return list(dict.fromkeys((own.annotation, kind) for own in config.terms_by_goal() if (kind := _query(own))))
+    return list(dict.fromkeys((term.annotation, kind) for term in config.terms_by_goal() if (kind := _query(term))))
 
 
 def _query(config: Config) -> str:
@@ -327,12 +327,12 @@ def reward_labels(names: Sequence[str]) -> tuple[str, ...]:
 
 def term_labels(config: Config) -> tuple[str, ...]:
     """Returns the labels of a run's rewards: their types, with the goal where one agent has several."""
-    return reward_labels([_name(own, config) for own in config.terms_by_goal()])
+    return reward_labels([_name(term, config) for term in config.terms_by_goal()])
 
 
-def _name(own: Config, config: Config) -> str:
-    name = own.reward.llm_reward_type
-    return f"{name}_{own.annotation.goal_key}" if config.goals() else name
+def _name(term: Config, config: Config) -> str:
+    name = term.reward.llm_reward_type
+    return f"{name}_{term.annotation.goal_key}" if config.goals() else name
 
 
 def make_rewards(
@@ -352,22 +352,22 @@ def make_rewards(
     if frozen and replicas is None:  # nothing is trained, whatever number of devices a batch could be sharded over
         replicas = Replicas(jax.local_devices()[:1])
 
-    def term(own: Config) -> Term:
-        reward, query = own.reward, _query(own)
-        question = asked.index((own.annotation, query)) if query else -1
-        made = reward_type(own).make(RewardContext(own, spec, replicas, frozen))
+    def term(reward_config: Config) -> Term:
+        reward, query = reward_config.reward, _query(reward_config)
+        question = asked.index((reward_config.annotation, query)) if query else -1
+        made = reward_type(reward_config).make(RewardContext(reward_config, spec, replicas, frozen))
         about_one = bool(query) and len(QUERIES[query].placeholders) == 1
         goals = config.goals()
-        goal = goals.index(own.annotation.goal_key) if goals else EVERY_GOAL
-        return Term(_name(own, config), made, reward.llm_reward_coeff, question, about_one, goal)
+        goal = goals.index(reward_config.annotation.goal_key) if goals else EVERY_GOAL
+        return Term(_name(reward_config, config), made, reward.llm_reward_coeff, question, about_one, goal)
 
-    return RewardSum([term(own) for own in config.terms_by_goal()])
+    return RewardSum([term(each) for each in config.terms_by_goal()])
 
 
 def observations_read(config: Config) -> Collection[str]:
     """Names of the observations that the policy or a reward reads. UserError: a reward model can't be read."""
     load_plugins(config.env.plugin)  # may register the encoder
-    of_rewards = (name for own in config.terms() for name in reward_type(own).observations(own))
+    of_rewards = (name for term in config.terms() for name in reward_type(term).observations(term))
     goals = (EPISODE_GOAL,) if config.goals() else ()
     return {*policy_observations(config.network), *of_rewards, *goals}
 
@@ -389,9 +389,9 @@ def threshold(config: Config) -> float:
 def check_rewards(config: Config) -> None:
     """Checks the rewards' settings without building them. Raises UserError."""
     terms = config.terms()
-    for own in terms:
-        _check_reward(own)
-        if len(terms) > 1 and reward_type(own) is NONE:
+    for term in terms:
+        _check_reward(term)
+        if len(terms) > 1 and reward_type(term) is NONE:
             raise UserError("--llm_reward_type none: adds nothing to others; leave it out")
     _check_read(terms)
     _check_asked_next(terms)

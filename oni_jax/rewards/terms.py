@@ -70,14 +70,14 @@ class RewardSum:
         )
 
     def read(self, captions: StepCaptions, observed: bool = False) -> StepCaptions:
-        """Returns the captions that the rewards read, and the own captions, which every run counts.
+        """Returns the captions that the rewards read, and those before the steps, which every run counts.
 
         observed: with the observations beside them that `observe` reads alone.
         """
         names = self._observed if observed else self.other_observations
 
         def kept(end: str, batch: CaptionBatch) -> CaptionBatch:
-            if end not in self.captions_read | {"own"}:
+            if end not in self.captions_read | {"before"}:
                 return NO_CAPTIONS
             return batch._replace(observations=LazyRows(names, batch.observations.__getitem__))
 
@@ -97,26 +97,32 @@ class RewardSum:
         scorer = term.reward.scorer
         if term.goal == EVERY_GOAL or scorer is None or type(scorer).track is not Scorer.track:
             return captions
-        is_paid = captions.own.observations[EPISODE_GOAL] == term.goal
+        is_paid = captions.before.observations[EPISODE_GOAL] == term.goal
         return StepCaptions(*(only_at(batch, is_paid) if batch.index.size else batch for batch in captions))
 
     def score(self, state: PyTree, trajectory: Trajectory, features: Features, key: Array) -> RewardOutput:
         """Returns rewards [K, T, B] float32 before the coefficients, and the new state; see `Reward.score`."""
         keys = [jax.random.fold_in(key, i) for i in range(len(self.rewards))]
         scored = [
-            reward.score(own, trajectory, looked_up, key)
-            for reward, own, looked_up, key in zip(self.rewards, self.states(state), features, keys, strict=True)
+            reward.score(reward_state, trajectory, looked_up, key)
+            for reward, reward_state, looked_up, key in zip(
+                self.rewards, self.states(state), features, keys, strict=True
+            )
         ]
         if self._by_goal:
             goals = trajectory.observations[EPISODE_GOAL][:-1]
             paid = ((goals == term.goal) | (term.goal == EVERY_GOAL) for term in self.terms)
-            scored = [own._replace(rewards=jnp.where(is_paid, own.rewards, 0.0)) for own, is_paid in zip(scored, paid)]
+            scored = [
+                score._replace(rewards=jnp.where(is_paid, score.rewards, 0.0)) for score, is_paid in zip(scored, paid)
+            ]
         for label, (rewards, _) in zip(self.labels, scored):
             if (found := jnp.shape(rewards)) != trajectory.rewards.shape:
                 raise UserError(
                     f"--llm_reward_type {label}: scores {list(found)}, not {list(trajectory.rewards.shape)}"
                 )
-        return RewardOutput(jnp.stack([own.rewards for own in scored]), self._joined([own.state for own in scored]))
+        return RewardOutput(
+            jnp.stack([score.rewards for score in scored]), self._joined([score.state for score in scored])
+        )
 
     def observe(self, captions: StepCaptions) -> None:
         """Takes in a batch's captions as `read` returns them; called once a batch."""
@@ -130,8 +136,8 @@ class RewardSum:
     def ingest(self, annotations: Sequence[Annotation]) -> None:
         """Takes in answers, and passes each to the rewards that ask its question."""
         for term in self.terms:
-            if own := [annotation for annotation in annotations if annotation.question == term.question]:
-                term.reward.learning.ingest(own)
+            if answers := [annotation for annotation in annotations if annotation.question == term.question]:
+                term.reward.learning.ingest(answers)
 
     def asked_as(self, caption: bytes) -> bytes:
         """Returns what a query about a caption says of it; that of the first reward that asks."""
@@ -150,15 +156,17 @@ class RewardSum:
     def acting(self, state: PyTree) -> PyTree:
         """Takes in the device state before a batch. Returns that model's parameters; (): there is none."""
         states = zip(self._learning, self.states(state), strict=True)
-        found = [part.acting(own) for part, own in states]
-        return next((own for own in found if own != ()), ())
+        found = [part.acting(part_state) for part, part_state in states]
+        return next((params for params in found if params != ()), ())
 
     def steps_due(self) -> int:
         return sum(part.steps_due() for part in self._learning)
 
     def train_step(self, state: PyTree) -> PyTree:
         """Makes some of the gradient steps that are due."""
-        return self._joined([part.train_step(own) for part, own in zip(self._learning, self.states(state))])
+        return self._joined(
+            [part.train_step(part_state) for part, part_state in zip(self._learning, self.states(state))]
+        )
 
     def merge(self, scored: PyTree, trained: PyTree) -> PyTree:
         """Merges the states that `score` and `train_step` returned for the same one."""
@@ -168,13 +176,13 @@ class RewardSum:
     def metrics(self, state: PyTree) -> Mapping[str, Array]:
         """Returns scalars and counts, on the host or of the device state."""
         states = zip(self._learning, self.states(state), strict=True)
-        return self._named([{**part.metrics(), **part.state_metrics(own)} for part, own in states])
+        return self._named([{**part.metrics(), **part.state_metrics(part_state)} for part, part_state in states])
 
     def save(self) -> Mapping[str, np.ndarray]:
         """Returns arrays for the checkpoint. Raises UserError: a reward gives Python objects."""
         saved = [part.save() for part in self._learning]
-        for label, own in zip(self.labels, saved):
-            for name, x in own.items():
+        for label, arrays in zip(self.labels, saved):
+            for name, x in arrays.items():
                 if np.asarray(x).dtype.hasobject:
                     raise UserError(f"--llm_reward_type {label}: save() gives {name} as Python objects; use arrays")
         return self._named(saved)
@@ -188,7 +196,7 @@ class RewardSum:
         """Merges the rewards' entries, of several rewards under their labels as prefixes."""
         if len(found) == 1:
             return found[0]
-        return {f"{label}/{name}": x for label, own in zip(self.labels, found) for name, x in own.items()}
+        return {f"{label}/{name}": x for label, arrays in zip(self.labels, found) for name, x in arrays.items()}
 
     def states(self, state: PyTree) -> tuple[PyTree, ...]:
         """Returns the state of each reward."""

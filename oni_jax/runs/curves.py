@@ -170,18 +170,20 @@ def group_runs(runs: Sequence[Curves], title: str = "") -> list[Setting]:
 def _differences(configs: Sequence[Config]) -> list[str]:
     """Returns the settings of each configuration in which they differ, in words; empty where they are many."""
     found = [{field.name: value for field, value in listed(config)} for config in configs]
-    names = [name for name in found[0] if any(own[name] != found[0][name] for own in found)]
-    return [", ".join(f"{name}={own[name]}" for name in names) if len(names) <= MAX_NAMED else "" for own in found]
+    names = [name for name in found[0] if any(values[name] != found[0][name] for values in found)]
+    return [
+        ", ".join(f"{name}={values[name]}" for name in names) if len(names) <= MAX_NAMED else "" for values in found
+    ]
 
 
 def _comparable(config: Config) -> Config:
     """Removes seeds, name, limits, machines and files; keeps whether an LLM or the judge answers."""
     defaults = {field.name: value for field, value in settings(AnnotationConfig()) if field.name in LOCAL}
 
-    def without_local(own: AnnotationConfig) -> AnnotationConfig:
-        return with_values(own, defaults | {"llm_server_addr": "a server" * bool(own.llm_server_addr)})
+    def without_local(asked: AnnotationConfig) -> AnnotationConfig:
+        return with_values(asked, defaults | {"llm_server_addr": "a server" * bool(asked.llm_server_addr)})
 
-    others = tuple((reward, without_local(own)) for reward, own in config.others)
+    others = tuple((reward, without_local(asked)) for reward, asked in config.others)
     annotation = without_local(config.annotation)
     run = RunConfig(stats_avg=config.run.stats_avg)
     local = {"actors": ActorConfig(), "devices": DevicesConfig()}
@@ -195,7 +197,7 @@ def _label(names: Sequence[str]) -> str:
     pieces = [re.findall(r"[^\W\d_]+|\d+|(?s:.)", name) for name in names]
     common = os.path.commonprefix(pieces)
     rest = min(map(len, pieces)) - len(common)
-    last = os.path.commonprefix([own[::-1][:rest] for own in pieces])[::-1]
+    last = os.path.commonprefix([piece[::-1][:rest] for piece in pieces])[::-1]
     while last and last[0] not in SEPARATORS:  # in the middle of a word
         last = last[1:]
     first = "".join(common).rstrip(SEPARATORS).removesuffix("seed").rstrip(SEPARATORS)
@@ -239,7 +241,7 @@ def mean_curve(runs: Sequence[Curves], metric: str, x: str) -> Curve | None:
     if first >= last:
         return None
     grid = np.linspace(first, last, NUM_POINTS)
-    values = np.stack([np.interp(grid, xs, own) for xs, own in lines], axis=1)
+    values = np.stack([np.interp(grid, xs, ys) for xs, ys in lines], axis=1)
     mean = interquartile_mean(values)
     if len(lines) < MIN_SEEDS:
         return Curve(grid, mean, None)

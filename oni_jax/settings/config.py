@@ -53,7 +53,7 @@ class Config:
     def terms(self) -> list["Config"]:
         """Returns one Config per reward, with that reward alone."""
         each = ((self.reward, self.annotation), *self.others)
-        return [dataclasses.replace(self, reward=own, annotation=asked, others=()) for own, asked in each]
+        return [dataclasses.replace(self, reward=reward, annotation=asked, others=()) for reward, asked in each]
 
     def goals(self) -> tuple[str, ...]:
         """Returns the keys of the goals that one agent has in turn; none where all its episodes have the same."""
@@ -63,9 +63,9 @@ class Config:
     def terms_by_goal(self) -> list["Config"]:
         """Returns one Config per reward, or for an agent of several goals one per goal."""
         return [
-            dataclasses.replace(own, annotation=dataclasses.replace(own.annotation, goal_key=key))
-            for own in self.terms()
-            for key in self.goals() or [own.annotation.goal_key]
+            dataclasses.replace(term, annotation=dataclasses.replace(term.annotation, goal_key=key))
+            for term in self.terms()
+            for key in self.goals() or [term.annotation.goal_key]
         ]
 
 
@@ -115,7 +115,7 @@ def with_values_of(config: Config, given: Mapping[str, Any]) -> Config:
         return value_from_python(fields[name], whole)
 
     each = [with_values(terms[i % len(terms)], {name: value(name, i) for name in given}) for i in range(count)]
-    return dataclasses.replace(each[0], others=tuple((own.reward, own.annotation) for own in each[1:]))
+    return dataclasses.replace(each[0], others=tuple((part.reward, part.annotation) for part in each[1:]))
 
 
 def config_to_json(config: Config, with_sum: bool = False) -> str:
@@ -150,8 +150,8 @@ def config_from_json(text: str | bytes) -> Config:
         config = dataclasses.replace(with_values(with_brought(Config(), only=parts), _flat(parts)), others=others)
         if config.env.plugin and (unread := _unread(parts, config)):
             config = dataclasses.replace(config, env=_with_sections(config.env, unread))
-        for own in config.terms():
-            for field, value in settings(own):
+        for term in config.terms():
+            for field, value in settings(term):
                 if type(value) is not field.type and not (field.type is float and type(value) is int):
                     raise ValueError(f"{field.name} is {value!r}")
         return config
@@ -200,11 +200,11 @@ def _name_the_judge(parts: dict[str, Any]) -> None:
 
 def listed(config: Config) -> Iterator[tuple[Setting, Any]]:
     """Yields every setting with its value; with a list, as a flag takes it, where those of several rewards differ."""
-    for own in zip(*map(settings, config.terms())):
-        values = [value for _, value in own]
+    for pairs in zip(*map(settings, config.terms())):
+        values = [value for _, value in pairs]
         # Always one type per reward: two rewards of one type are not one.
-        alike = values.count(values[0]) == len(values) and (len(values) == 1 or own[0][0].name != "llm_reward_type")
-        yield own[0][0], values[0] if alike else ",".join(map(str, values))
+        alike = values.count(values[0]) == len(values) and (len(values) == 1 or pairs[0][0].name != "llm_reward_type")
+        yield pairs[0][0], values[0] if alike else ",".join(map(str, values))
 
 
 def hparams(config: Config) -> dict[str, int | float | bool | str]:
@@ -278,12 +278,12 @@ def check_config(config: Config) -> None:
     _check_processes(config)
     check_network(config.network)
     check_pretrained(config.pretrained)
-    for own in config.terms():
-        check_annotation(own.annotation)
-        if config.others and "," in own.annotation.llm_server_addr:
+    for term in config.terms():
+        check_annotation(term.annotation)
+        if config.others and "," in term.annotation.llm_server_addr:
             raise UserError(
-                f"--llm_server_addr {own.annotation.llm_server_addr}: commas part the servers of several rewards; join "
-                "those of one reward by +"
+                f"--llm_server_addr {term.annotation.llm_server_addr}: commas part the servers of several rewards; "
+                "join those of one reward by +"
             )
     if any(part in ("", ".", "..") for part in config.run.experiment.split("/")):
         raise UserError(f"--experiment {config.run.experiment!r}: must be the name of a folder")
@@ -291,8 +291,8 @@ def check_config(config: Config) -> None:
 
 def of_all_processes(config: Config) -> Config:
     """Returns the settings without those of single processes: index, number and coordinator's address."""
-    own = {name: getattr(DevicesConfig, name) for name in ("coordinator_address", "num_processes", "process_id")}
-    return dataclasses.replace(config, devices=dataclasses.replace(config.devices, **own))
+    defaults = {name: getattr(DevicesConfig, name) for name in ("coordinator_address", "num_processes", "process_id")}
+    return dataclasses.replace(config, devices=dataclasses.replace(config.devices, **defaults))
 
 
 def _check_processes(config: Config) -> None:

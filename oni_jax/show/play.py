@@ -117,11 +117,11 @@ def play(config: PlayConfig, shell: Callable[[], Shell], stop: StopRequest) -> S
     keys, goals = tuple(table.display.keys(env)), goal_names(env.episode_goal)
     goals = goals if EPISODE_GOAL in names else ()
     with contextlib.closing(Session(game, keys, env.max_episode_steps, table.labels, table.scorer, goals)) as session:
-        with shell() as own:
+        with shell() as terminal:
             if table.choose is None:
-                play_by_hand(session, table, own, stop)
+                play_by_hand(session, table, terminal, stop)
             else:
-                play_by_itself(session, table, Pace(config.steps_per_sec), own, stop)
+                play_by_itself(session, table, Pace(config.steps_per_sec), terminal, stop)
     return session
 
 

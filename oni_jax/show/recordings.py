@@ -147,7 +147,7 @@ def _screens(
         [evaluation.root_env, f"{choice.rank} {choice.position}: episode {episode.index} of seed {evaluation.seed}"],
     )
     num_steps = len(found.rewards)
-    given = beside_states(found.intrinsic, scorer.pays_own) if scorer else np.zeros((0, 0))
+    given = beside_states(found.intrinsic, scorer.pays_before) if scorer else np.zeros((0, 0))
     before = -1  # step of the previous screen
     for step in seen:
         if step > num_steps:  # the replay ended early

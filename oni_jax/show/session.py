@@ -116,7 +116,7 @@ class Session:
         steps, num = self._newest.take()
         # The last of these two steps stays in the newest state: what is paid for that is known before an action.
         led, stays = self.scorer.score(steps)[:, [0, -1], 0].T
-        self.rewards = np.where(self.scorer.pays_own, 0.0 if self.end else stays, led if num else 0.0)
+        self.rewards = np.where(self.scorer.pays_before, 0.0 if self.end else stays, led if num else 0.0)
         self.totals += self.rewards
 
 
@@ -134,11 +134,11 @@ class LabelScorer(Scorer):
     def __init__(self, labels: Labels, settings: RewardConfig, spec: EnvSpec):
         self.spec, self.labels, self.coeffs = spec, ("helpful",), np.ones(1)
         self._labels, self._exponent = labels, settings.captions.count_exponent
-        self.pays_own = np.array([settings.captions.at == "obs"])
+        self.pays_before = np.array([settings.captions.at == "obs"])
 
     def score(self, steps: Steps) -> np.ndarray:
-        is_own = bool(self.pays_own[0])
-        name, rows = ("caption", slice(-1)) if is_own else ("outcome_caption", slice(1, None))
+        is_before = bool(self.pays_before[0])
+        name, rows = ("caption", slice(-1)) if is_before else ("outcome_caption", slice(1, None))
         said = [self._labels.of(steps.captions[number]) for number in steps.texts[name][rows].ravel().tolist()]
         helpful = np.array([bool(label and label.helpful) for label in said], np.float32)
         counts = steps.records[f"{name}_count"][rows]

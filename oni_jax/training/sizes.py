@@ -46,13 +46,13 @@ def with_sizes(
         chosen.append(Chosen("precision", precision, f"on {_devices(machine)}"))
     if not on_device:
         chosen += _threads(config, machine)
-    sized = with_values(config, {own.flag: own.value for own in chosen})
+    sized = with_values(config, {choice.flag: choice.value for choice in chosen})
     if not on_device and not config.actors.num_envs_per_worker:
         chosen.append(_environments(sized.actors, machine))
-    sized = with_values(config, {own.flag: own.value for own in chosen})
+    sized = with_values(config, {choice.flag: choice.value for choice in chosen})
     if not config.learner.batch_size:
         chosen.append(_batch(sized, machine, on_device, num_processes))
-    return with_values(config, {own.flag: own.value for own in chosen}), chosen
+    return with_values(config, {choice.flag: choice.value for choice in chosen}), chosen
 
 
 def free_cores(actors: ActorConfig, machine: Machine) -> int:

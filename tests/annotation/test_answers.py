@@ -187,8 +187,8 @@ def chat(*places):
     return {"content": entries}
 
 
-def legacy(tokens, own, tops):
-    return {"tokens": tokens, "token_logprobs": own, "top_logprobs": tops, "text_offset": [0]}
+def legacy(tokens, logprobs, tops):
+    return {"tokens": tokens, "token_logprobs": logprobs, "top_logprobs": tops, "text_offset": [0]}
 
 
 LOG = math.log

@@ -137,17 +137,17 @@ def test_goal_of_ones_own(words, goal, kind, version):
 
 def test_steering():
     """The same messages get visibly different labels for different goals, from a goal key as from one's own words."""
-    own = {"combat": "Fight!", "gold": "The player wants gold.", "stairs": "Find a way down."}
+    goals = {"combat": "Fight!", "gold": "The player wants gold.", "stairs": "Find a way down."}
     messages = [message for message, _ in VERDICTS]
     pairs = list(itertools.permutations(messages, 2))
     for items, kind, least in (([(m,) for m in messages], "classification", 0.1), (pairs, "ranking", 0.2)):
         labels = {}
-        for goal, words in own.items():
+        for goal, words in goals.items():
             by_key = load_prompt(AnnotationConfig(goal_key=goal), kind)
             by_words = load_prompt(AnnotationConfig(goal=words), kind)
             labels[goal] = np.array([judge_prompt(by_key.user(item)).label for item in items])
             assert labels[goal].tolist() == [judge_prompt(by_words.user(item)).label for item in items]
-        for one, other in itertools.combinations(own, 2):
+        for one, other in itertools.combinations(goals, 2):
             assert np.mean(labels[one] != labels[other]) > least, (kind, one, other)
 
 
@@ -271,7 +271,7 @@ def test_alone(tmp_path, number):
 def refused(capfd, monkeypatch):
     """What a program of the judge says, in a line, when it refuses its flags; one that does not serves for 5 s."""
     serve = program.serve
-    monkeypatch.setattr(program, "serve", lambda *own: asyncio.wait_for(serve(*own), 5))
+    monkeypatch.setattr(program, "serve", lambda *args: asyncio.wait_for(serve(*args), 5))
 
     def line_of(module: Any, *flags: str) -> str:
         assert module.main(flags) == 2
@@ -306,9 +306,9 @@ def test_a_fraction_of_the_items_is_answered_wrongly(kind):
     asked = [f"{prompt.system}\n\n{prompt.user(item)}<|eot_id|>" for item in items]
     right, wrong, again, others, always = (
         [reader.judge_prompt(text) for text in asked]
-        for reader in (Reader(LANGUAGE, *own) for own in ((0.0, 0), (0.2, 0), (0.2, 0), (0.2, 1), (1.0, 0)))
+        for reader in (Reader(LANGUAGE, *options) for options in ((0.0, 0), (0.2, 0), (0.2, 0), (0.2, 1), (1.0, 0)))
     )
-    differ, differ_elsewhere = ([a.label != b.label for a, b in zip(right, own)] for own in (wrong, others))
+    differ, differ_elsewhere = ([a.label != b.label for a, b in zip(right, verdicts)] for verdicts in (wrong, others))
     assert 0.12 < np.mean(differ) < 0.28 and wrong == again
     assert 0.01 < np.mean(np.logical_and(differ, differ_elsewhere)) < 0.08  # of another seed: independently
     assert all(one.label != other.label for one, other in zip(right, always))

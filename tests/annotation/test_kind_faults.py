@@ -45,7 +45,7 @@ def test_question_that_a_kind_raises_for_is_put_aside(store, rating, monkeypatch
     bad = [b"message 3"] if method == "render" else [b"message 13", b"message 3"]
     assert outcome.unknown == bad and outcome.messages == sorted(set(all_messages(20)) - set(bad))
     assert sorted(flat(outcome.asked)) == [
-        b"> " + own for own in all_messages(20) if own not in bad or method != "render"
+        b"> " + message for message in all_messages(20) if message not in bad or method != "render"
     ]
     assert outcome.stats["failures/kind_raises"] >= len(bad) and outcome.stats["put_aside"] == len(bad)
     assert (outcome.stats["state"], outcome.stats["problem"]) == ("ok", "") and outcome.readmitted == []

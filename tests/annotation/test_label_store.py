@@ -451,8 +451,8 @@ def test_runs_that_open_it_at_once_upgrade_it_once(path):
         process.stdin.write("\n")  # type: ignore
         process.stdin.flush()  # type: ignore
     assert [process.communicate(timeout=60)[0] for process in processes] == ["open\n"] * 3
-    own = [labelled((f"run {i}".encode(),), 1) for i in range(3)]
-    assert sorted(LabelStore(path).all("m", "d")) == sorted([*held, *own])
+    added = [labelled((f"run {i}".encode(),), 1) for i in range(3)]
+    assert sorted(LabelStore(path).all("m", "d")) == sorted([*held, *added])
 
 
 def test_what_a_run_of_the_earlier_form_is_writing_is_waited_for(path):

@@ -206,7 +206,7 @@ def test_labels_come_in_spite_of_faults(store, fault, name):
 
     outcome = run(script, store, 40)
     assert outcome.messages == all_messages(40)
-    assert all(label_of(own) == int(own.item[0][8:]) % 2 for own in outcome.annotations)
+    assert all(label_of(annotation) == int(annotation.item[0][8:]) % 2 for annotation in outcome.annotations)
     seen = outcome.stats.get(f"failures/{name}", 0) + outcome.stats.get("events/stale_connections", 0)
     assert seen >= 1 and outcome.stats["labels_asked"] == 40
 
@@ -250,7 +250,7 @@ def test_argument_and_injection_are_not_labels(store):
         return texts(*[answers[int(m[8:])] for m in request.messages])
 
     outcome = run(script, store, 5)
-    found = {own.item[0]: label_of(own) for own in outcome.annotations}
+    found = {annotation.item[0]: label_of(annotation) for annotation in outcome.annotations}
     assert found == {b"message %d" % i: label for i, label in enumerate((None, 0, 1, None, None))}
     assert outcome.stats["labels_held"] == 2
     assert outcome.stats["failures/empty_text"] == 2

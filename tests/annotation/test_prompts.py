@@ -238,32 +238,32 @@ def test_prompt_file_of_ones_own(tmp_path):
     path.write_text(json.dumps({"kind": "classification", "system": "s", "user": ["Is it {good}?", "{message}"]}))
     prompt = load_prompt(AnnotationConfig(prompt_file=str(path)))
     assert prompt.user((b"You die...",)) == "Is it {good}?\nYou die..."
-    own = AnnotationConfig(prompt_file=str(path))
+    config = AnnotationConfig(prompt_file=str(path))
     for other in ({"prompt_file": ""}, {"goal_key": "gold"}, {"llm_answer": "label"}):
-        assert prompt.digest != load_prompt(dataclasses.replace(own, **other)).digest  # type: ignore
+        assert prompt.digest != load_prompt(dataclasses.replace(config, **other)).digest  # type: ignore
     with pytest.raises(UserError, match="can't be read"):
         load_prompt(AnnotationConfig(prompt_file=str(tmp_path / "missing.json")))
 
 
 def test_ranking_prompt_file_of_ones_own(tmp_path):
     path = tmp_path / "prompt.json"
-    own = {
+    content = {
         "kind": "ranking",
         "system": "s",
         "user": "{second} or {first}? {answer}",
         "answers": {"reasoned": '{"it": 1}'},
     }
-    path.write_text(json.dumps({**own, "answer_key": "it", "again": ["Again:", "{answer}"]}))
+    path.write_text(json.dumps({**content, "answer_key": "it", "again": ["Again:", "{answer}"]}))
     prompt = load_prompt(AnnotationConfig(prompt_file=str(path)), "ranking")
     assert prompt.user((b"{second}", b"b")) == 'b or {second}? {"it": 1}'
     assert (prompt.answer_key, prompt.again) == ("it", 'Again:\n{"it": 1}')
-    path.write_text(json.dumps(own))
+    path.write_text(json.dumps(content))
     prompt = load_prompt(AnnotationConfig(prompt_file=str(path)), "ranking")
     assert (prompt.answer_key, prompt.again) == (DEFAULT_ANSWER_KEY, DEFAULT_AGAIN)
     with pytest.raises(UserError, match="`kind` is ranking, and a prompt for classification is needed"):
         load_prompt(AnnotationConfig(prompt_file=str(path)))
     for wrong in ({"answer_key": "two words"}, {"answer_key": 3}, {"again": ""}, {"answers": {"reasoned": "{first}"}}):
-        path.write_text(json.dumps(own | wrong))
+        path.write_text(json.dumps(content | wrong))
         with pytest.raises(UserError, match=str(path)) as error:
             load_prompt(AnnotationConfig(prompt_file=str(path)), "ranking")
         assert "\n" not in str(error.value)

@@ -179,7 +179,7 @@ def test_free_text_in_a_chat_and_asked_again(rating):
 
 
 def test_a_service_that_asks_it_beside_another_question(rating, tmp_path):
-    """Of one server; in a process of its own, which has not registered it. What is unreadable is of its question."""
+    """Of one server; in a separate process, which has not registered it. What is unreadable is of its question."""
     store = LabelStore(str(tmp_path / "labels.sqlite"))
     items = [(b"message %d" % i,) for i in range(12)]
     expected = {Query(item, 0): encode_label(i % 2, i % 2) for i, item in enumerate(items)}

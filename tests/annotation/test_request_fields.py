@@ -191,7 +191,7 @@ def test_settings_keep_no_headers():
 def test_commas_of_an_object_make_no_list():
     words = ["--llm_reward_type=online_cls,count", '--llm_extra_body={"a": 1, "b": 2}']
     config = flags.parse(words)
-    assert {own.annotation.llm_extra_body for own in config.terms()} == {'{"a": 1, "b": 2}'}
+    assert {term.annotation.llm_extra_body for term in config.terms()} == {'{"a": 1, "b": 2}'}
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_unusable_object_is_refused(name, text):
     config = AnnotationConfig(**{name: text})
     for check in (
         check_annotation,
-        lambda own: Client(dataclasses.replace(own, llm_server_addr="h"), load_prompt(own)),
+        lambda settings: Client(dataclasses.replace(settings, llm_server_addr="h"), load_prompt(settings)),
     ):
         with pytest.raises(UserError, match=f"--{name}: ") as error:
             check(config)

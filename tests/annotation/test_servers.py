@@ -170,7 +170,7 @@ def test_list_that_is_none_is_refused_in_a_line(address, words):
 def test_commas_part_the_servers_of_rewards_and_plus_joins_those_of_one():
     types = "--llm_reward_type=online_cls,online_motif"
     several = flags.parse([types, "--llm_server_addr=a+b,c"])
-    assert [own.annotation.llm_server_addr for own in several.terms()] == ["a+b", "c"]
+    assert [term.annotation.llm_server_addr for term in several.terms()] == ["a+b", "c"]
     with pytest.raises(UserError, match=r"3 values for 2 rewards.*\+ joins several servers of one reward"):
         flags.parse([types, "--llm_server_addr=a,b,c"])
     confused = dataclasses.replace(several, annotation=dataclasses.replace(several.annotation, llm_server_addr="a,b"))

@@ -167,7 +167,7 @@ def test_server_absent_then_present_then_killed_then_back(start):
 
 
 def test_every_fault_of_the_judge(start, store, tmp_path):
-    """Whatever a server does, labels come, and each is what the judge's own log says."""
+    """Whatever a server does, labels come, and each is what the judge's log says."""
     log = tmp_path / "log.jsonl"
     judge = start_judge(JudgeOptions(trouble=Faults(0.3, seed=1), log_path=str(log)))
     service = start(judge.address, llm_api="completions", llm_max_retries=50, llm_timeout_secs=1.0)
@@ -243,13 +243,13 @@ def test_what_an_outage_puts_aside_may_be_submitted_again(start, monkeypatch):
         service = start(f"127.0.0.1:{server.server_address[1]}", llm_api="completions", llm_max_retries=0)
         service.submit(queries(ITEMS[:3]))
         put_aside = collect(service, 3)
-        assert {own.answer for own in put_aside} == {None}
+        assert {annotation.answer for annotation in put_aside} == {None}
         service.submit(queries(ITEMS[:3]))  # known to get no answer
         monkeypatch.setattr(Recovering, "is_up", True)
         service.submit(queries(ITEMS[3:4]))
         assert collect(service, 1)[0].answer
         service.submit(queries(ITEMS[:3]))
-        assert all(own.answer for own in collect(service, 3))
+        assert all(annotation.answer for annotation in collect(service, 3))
         server.shutdown()
 
 
@@ -349,8 +349,8 @@ def test_each_question_has_its_own_answers(judge, store, start_all):
     for _ in range(3):  # the learner may say it again
         service.submit(asked)
     annotations = collect(service, len(expected))
-    assert {Query(own.item, own.question): label_of(own) for own in annotations} == expected
-    assert {round(probability_of(own), 2) for own in annotations if own.question == 2} == {0.95}
+    assert {Query(annotation.item, annotation.question): label_of(annotation) for annotation in annotations} == expected
+    assert {round(probability_of(annotation), 2) for annotation in annotations if annotation.question == 2} == {0.95}
     wait_for(service, lambda stats: stats["labels_held"] == len(expected) and len(service.answers()) == 30)
     service.close()
     stats = service.stats()
@@ -375,10 +375,10 @@ def test_what_the_store_holds_is_handed_out_by_question(judge, store, start_all)
     collect(first, 120)
     first.close()
     again = start_all((dig, "ranking"), (dig,), (fight,))
-    held = {(own.item, own.question, label_of(own)) for own in collect(again, 120)}
+    held = {(annotation.item, annotation.question, label_of(annotation)) for annotation in collect(again, 120)}
     assert held == {(item, 1, 1) for item in COINS} | {(item, 2, 1) for item in KILLS}
     again.submit([*queries(COINS, 1), *queries(KILLS, 2), *queries(KILLS[:5], 1), *queries(PAIRS[:5], 0)])
-    new = {(own.item, own.question, label_of(own)) for own in collect(again, 10)}
+    new = {(annotation.item, annotation.question, label_of(annotation)) for annotation in collect(again, 10)}
     assert new == {(item, 1, 0) for item in KILLS[:5]} | {(pair, 0, 1) for pair in PAIRS[:5]}
     again.close()
     assert again.poll() == [] and again.stats()["labels_asked"] == 10 and again.stats()["labels_held"] == 130
@@ -392,7 +392,7 @@ def test_another_questions_server_may_be_away(judge, start_all):
     away = AnnotationConfig(llm_server_addr=f"127.0.0.1:{port}", llm_model="other")
     service = start_all((here,), (away, "ranking"))
     service.submit([*queries(PAIRS, 1), *queries(KILLS, 0)])
-    assert {own.question for own in collect(service, len(KILLS))} == {0}
+    assert {annotation.question for annotation in collect(service, len(KILLS))} == {0}
     held = {"state": "waiting for server", "labels_held": len(KILLS)}  # counts come a while after the labels
     wait_for(service, lambda stats: held.items() <= stats.items())
     stats = service.stats()
@@ -400,7 +400,9 @@ def test_another_questions_server_may_be_away(judge, start_all):
     assert "unreachable" in str(stats["problem"]) and stats["failures/unreachable"] == stats["requests_failed"] > 0
     back = start_judge(JudgeOptions(port=port))
     pairs = collect(service, len(PAIRS))
-    assert {(own.item, own.question, label_of(own)) for own in pairs} == {(pair, 1, TIE) for pair in PAIRS}
+    assert {(annotation.item, annotation.question, label_of(annotation)) for annotation in pairs} == {
+        (pair, 1, TIE) for pair in PAIRS
+    }
     wait_for(service, lambda stats: stats["state"] == "ok")
     back.close()
 
@@ -414,10 +416,10 @@ def test_a_dropped_query_is_told_with_its_question(start_all):
     service.submit(queries(KILLS[:10], 1))
     told = wait_for(service, lambda stats: stats["dropped"] == 5)
     assert len(told) == 5 and set(told) <= {Annotation(item, None, 1) for item in KILLS[:10]}
-    again = [Query(own.item, own.question) for own in told]
+    again = [Query(annotation.item, annotation.question) for annotation in told]
     service.submit([*again, *queries(KILLS[:10], 0)])  # the latter still wait
     told = wait_for(service, lambda stats: stats["dropped"] == 10)
-    assert len(told) == 5 and {own.question for own in told} == {1}
+    assert len(told) == 5 and {annotation.question for annotation in told} == {1}
     assert service.stats()["backlog"] + service.stats()["in_flight"] == 15
 
 

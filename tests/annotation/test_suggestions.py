@@ -126,4 +126,4 @@ def test_a_wrong_suggestion_is_an_earlier_state_s():
     expected = [right.judge_prompt(f"{PROMPT.system}\n\n{prompt}").word for prompt in prompts]
     given = [wrong.judge_prompt(f"{PROMPT.system}\n\n{prompt}").word for prompt in prompts]
     assert len(set(expected)) == 3 and given[0] == expected[0]  # there was no earlier one
-    assert all(word != own and word in expected for word, own in zip(given[1:], expected[1:]))
+    assert all(word != correct and word in expected for word, correct in zip(given[1:], expected[1:]))

@@ -140,7 +140,7 @@ def test_kinds_of_query_that_are_answered_differently_choose_anew_at_each_start(
     both = dataclasses.replace(config, others=((ellm, config.annotation),))
     assert [kind for _, kind in questions(both)] == ["classification", "suggestions"]
     found = with_chosen_answers(both, questions(both), Plan(both).language)
-    assert {own.annotation.answers for own in found.terms()} == {""}
+    assert {term.annotation.answers for term in found.terms()} == {""}
 
 
 def test_a_run_that_is_older_than_recorded_answers_keeps_its_judge():

@@ -33,10 +33,10 @@ def test_card_s_counts_and_agreement_are_those_of_the_files(path):
     assert readings.goals == file.header.goals and readings.kind == file.header.kind
     for goal in file.header.goals:
         counts = Counter(kind.describe(answer) for answer in file.under(goal).values())
-        own = agreement(readings, goal)
-        value = "not defined" if own.value is None else f"{own.value:.2f}"
+        agreed = agreement(readings, goal)
+        value = "not defined" if agreed.value is None else f"{agreed.value:.2f}"
         expected = [", ".join(f"{counts[word]:,} {word}" for word in kind.names)] if kind.choices else []  # type: ignore
-        assert found[goal or "goals"] == [*expected, value, str(own.num_items), str(own.num_readers)]
+        assert found[goal or "goals"] == [*expected, value, str(agreed.num_items), str(agreed.num_readers)]
 
 
 @FILES

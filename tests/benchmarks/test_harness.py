@@ -57,12 +57,12 @@ def fail() -> harness.Work:
 
 def test_processes_start_together():
     timed = harness.run_together(sleep, [(0.0, 1.0), (0.2, 1.0)])
-    last_warm = max(times[0] for _, times in (own.result for own in timed))
-    assert min(own.start_secs for own in timed) >= last_warm
-    assert max(own.start_secs for own in timed) < min(own.end_secs for own in timed)
-    for own in timed:
-        cores, (_, began, done, cleaned_up) = own.result
-        assert own.start_secs <= began < done <= own.end_secs <= cleaned_up and len(cores) == 1
+    last_warm = max(times[0] for _, times in (timing.result for timing in timed))
+    assert min(timing.start_secs for timing in timed) >= last_warm
+    assert max(timing.start_secs for timing in timed) < min(timing.end_secs for timing in timed)
+    for timing in timed:
+        cores, (_, began, done, cleaned_up) = timing.result
+        assert timing.start_secs <= began < done <= timing.end_secs <= cleaned_up and len(cores) == 1
 
 
 def test_the_rate_of_several_processes_is_that_of_all_their_time():

@@ -34,13 +34,13 @@ def test_estimates_are_means_over_seeds_with_their_standard_error():
 
 def test_the_table_has_the_published_system_first():
     published = json.loads(learning_parity.PUBLISHED_FILE.read_text())["runs"]
-    own = {"side": "defaults", "environment": 0, "curves": {name: [(100_000, 2.5)] for name in learning_parity.NAMES}}
-    report = {"runs": [own], "environments": [{"commit": "first"}]}
+    run = {"side": "defaults", "environment": 0, "curves": {name: [(100_000, 2.5)] for name in learning_parity.NAMES}}
+    report = {"runs": [run], "environments": [{"commit": "first"}]}
     lines = learning_parity.table(report, published).splitlines()
     assert [line.split(" | ")[0] for line in lines[2:]] == ["| published", "| defaults"]
     assert lines[2].count("±") == 6  # two seeds, both curves, at 100, 200 and 300 K steps; none reached 500 K
     assert lines[3].split(" | ")[1:] == ["1", "2.50", "", "", "", "2.50", "", "", "", "2.5 |"]
-    report = {"runs": [own, {**own, "environment": 1}, own], "environments": [{"commit": "first"}, {"commit": "later"}]}
+    report = {"runs": [run, {**run, "environment": 1}, run], "environments": [{"commit": "first"}, {"commit": "later"}]}
     lines = learning_parity.table(report, published).splitlines()
     assert [line.split(" | ")[:2] for line in lines[3:]] == [["| defaults, first", "2"], ["| defaults, later", "1"]]
 

@@ -113,7 +113,7 @@ def test_results_are_collected_and_later_seeds_are_added(tiny, tmp_path, capsys)
     assert first["machines"][low["machine"]]["num_cores"] > 0 and low["train_secs"] > 0
     assert run(tiny, tmp_path) == 0
     found = results.load(tiny)
-    assert [run["name"] for run in found["runs"]] == [own.name for own in tiny.runs(str(tmp_path / "runs"))]
+    assert [run["name"] for run in found["runs"]] == [planned.name for planned in tiny.runs(str(tmp_path / "runs"))]
     assert found["runs"][0] == low and len(found["machines"]) == 1
     assert "4 runs added to" in capsys.readouterr().out.splitlines()[-1]
     text = page.page([tiny])
@@ -129,9 +129,9 @@ def test_the_first_steps_may_be_left_out(tiny, tmp_path):
     kept = results.load(study)["runs"]
     found = results.counted(dataclasses.replace(study, left_out=200))
     assert len(kept) == 2
-    for own, cut in zip(kept, found["runs"]):
-        assert found["steps"][9] == 200 and cut["mean_return"] == [None] * 10 + own["mean_return"][10:]
-        assert {**cut, "mean_return": 0, "success": 0} == {**own, "mean_return": 0, "success": 0}
+    for full, cut in zip(kept, found["runs"]):
+        assert found["steps"][9] == 200 and cut["mean_return"] == [None] * 10 + full["mean_return"][10:]
+        assert {**cut, "mean_return": 0, "success": 0} == {**full, "mean_return": 0, "success": 0}
 
 
 def test_runs_are_compared_by_equal_time(tiny, tmp_path):
@@ -175,16 +175,16 @@ def test_more_metrics_are_in_the_table(tiny, tmp_path):
 def test_cases_that_are_there_are_not_trained_again(tiny, tmp_path):
     assert run(dataclasses.replace(tiny, cases=tiny.cases[:1]), tmp_path) == 0
     assert program.run(tiny, str(tmp_path / "elsewhere"), 4) == 0
-    names = {own.name for own in (tmp_path / "elsewhere" / "tiny").iterdir() if own.is_dir()}
+    names = {folder.name for folder in (tmp_path / "elsewhere" / "tiny").iterdir() if folder.is_dir()}
     assert len(names) == 4 and all("high" in name for name in names)
     found = json.loads((tmp_path / "tiny.json").read_text())
     assert len(found["runs"]) == 8
     # The stand-in names a commit of its own, which is that of the runs and not of who collected them.
-    assert {found["machines"][own["machine"]]["commit"] for own in found["runs"]} == {"of-the-run"}
+    assert {found["machines"][entry["machine"]]["commit"] for entry in found["runs"]} == {"of-the-run"}
     lost = found["runs"].pop(5)["name"]
     (tmp_path / "tiny.json").write_text(json.dumps(found))
     assert program.run(tiny, str(tmp_path / "again"), 4) == 0
-    assert [own.name for own in (tmp_path / "again" / "tiny").iterdir() if own.is_dir()] == [lost]
+    assert [folder.name for folder in (tmp_path / "again" / "tiny").iterdir() if folder.is_dir()] == [lost]
     assert len(json.loads((tmp_path / "tiny.json").read_text())["runs"]) == 8
     assert program.run(tiny, str(tmp_path / "nothing"), 4) == 0 and not (tmp_path / "nothing").exists()
 
@@ -192,8 +192,8 @@ def test_cases_that_are_there_are_not_trained_again(tiny, tmp_path):
 def test_what_runs_read_is_made_once(tiny, tmp_path, capfd):
     made = tmp_path / "made"
     (made / "goals").mkdir(parents=True)  # of a preparation that did not end
-    own = "launch.collect_segments --policy random --root_env Catch-v0 --episodes 1 --directory"
-    study = dataclasses.replace(tiny, prepared=str(made), prepare=(f"{own} {made}/segments",))
+    command = "launch.collect_segments --policy random --root_env Catch-v0 --episodes 1 --directory"
+    study = dataclasses.replace(tiny, prepared=str(made), prepare=(f"{command} {made}/segments",))
     program.prepare(study)
     assert (made / "segments" / "random.npz").exists() and not (made / "goals").exists()
     capfd.readouterr()
@@ -240,13 +240,15 @@ def test_a_curve_s_end_is_its_last_tenth_and_a_level_is_reached_when_it_is_kept(
 
 def test_intervals_cover_what_they_say():
     draws = np.random.default_rng(0).normal(3, 2, (1000, 2, 5))
-    means = [estimates.mean(own) for own in draws[:, 0]]
-    assert np.mean([own.low < 3 < own.high for own in means]) == pytest.approx(0.95, abs=0.02)
+    means = [estimates.mean(draw) for draw in draws[:, 0]]
+    assert np.mean([estimate.low < 3 < estimate.high for estimate in means]) == pytest.approx(0.95, abs=0.02)
     between = [estimates.difference(first, second + 1) for first, second in draws]
-    assert all(own.low < own.mean < own.high for own in between if own)
-    assert np.mean([own.low < -1 < own.high for own in between if own]) == pytest.approx(0.95, abs=0.02)
-    assert np.mean([own.p_value < 0.05 for own in between if own]) == np.mean(
-        [not own.low < 0 < own.high for own in between if own]
+    assert all(estimate.low < estimate.mean < estimate.high for estimate in between if estimate)
+    assert np.mean([estimate.low < -1 < estimate.high for estimate in between if estimate]) == pytest.approx(
+        0.95, abs=0.02
+    )
+    assert np.mean([estimate.p_value < 0.05 for estimate in between if estimate]) == np.mean(
+        [not estimate.low < 0 < estimate.high for estimate in between if estimate]
     )
     assert estimates.mean([1, 2, 3, 4, 5])[:3] == pytest.approx(
         (3, 3 - 2.776 * 0.5**0.5, 3 + 2.776 * 0.5**0.5), abs=1e-3
@@ -274,7 +276,7 @@ def test_differences_are_marked_by_holm_s_correction():
     assert estimates.distinct([0.01, 0.013, 0.9]) == [True, True, False]
     assert estimates.distinct([]) == []
     normal = np.random.default_rng(0).normal(size=(400, 4, 2, 5))
-    tables = [[own.p_value for x, y in table if (own := estimates.difference(x, y))] for table in normal]
+    tables = [[estimate.p_value for x, y in table if (estimate := estimates.difference(x, y))] for table in normal]
     assert np.mean([any(estimates.distinct(table)) for table in tables]) == pytest.approx(0.045, abs=0.02)
 
 
@@ -282,8 +284,8 @@ def test_differences_to_other_cases_are_shown_and_marked(tiny, tmp_path):
     study = dataclasses.replace(tiny, axes=("root_env=Catch-v0", "seed=1-3"), compared=("high",))
     assert run(study, tmp_path) == 0
     found = json.loads((tmp_path / "tiny.json").read_text())
-    for index, own in enumerate(found["runs"]):
-        own["mean_return"] = [(index % 3) / 100 + (own["cell"]["case"] == "high")] * 50
+    for index, entry in enumerate(found["runs"]):
+        entry["mean_return"] = [(index % 3) / 100 + (entry["cell"]["case"] == "high")] * 50
     (tmp_path / "tiny.json").write_text(json.dumps(found))
     text = page.page([study])
     assert cells(text, "low")[2:5] == ["0.010 [-0.015, 0.035]", "", ""]  # to `high` is in the other's row

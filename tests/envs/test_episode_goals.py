@@ -145,9 +145,9 @@ def test_device_world_counts_as_the_host_does():
     seen: list[dict] = [{} for _ in range(8)]
     previous = np.full(8, -1)
     for batch in collect(world, 6):
-        trajectory, captions = batch.payload, batch.captions.own
+        trajectory, captions = batch.payload, batch.captions.before
         goals, is_first = np.asarray(trajectory.observations[EPISODE_GOAL])[:-1], np.asarray(trajectory.is_first)[:-1]
-        counts = np.asarray(trajectory.own_counts)
+        counts = np.asarray(trajectory.before_counts)
         for t, i in np.ndindex(*goals.shape):
             caption, goal = captions.captions[captions.index[t, i]], int(goals[t, i])
             seen[i] = {} if is_first[t, i] else seen[i]

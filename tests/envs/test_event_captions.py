@@ -40,11 +40,11 @@ def test_captions_are_the_events(config):
     states, events = play(config), play(dataclasses.replace(config, caption="event"))
     assert events[0][0] == [b"", b""]
     assert states[0][0] != [b"", b""]
-    for (_, _, own, ended), (captions, finals, same, _) in zip(states[1:], events[1:], strict=True):
-        assert own == same
+    for (_, _, happened, ended), (captions, finals, same, _) in zip(states[1:], events[1:], strict=True):
+        assert happened == same
         for i in range(2):
-            assert captions[i] == (b"" if ended[i] else own[i])
-            assert not ended[i] or finals[i] == own[i]
+            assert captions[i] == (b"" if ended[i] else happened[i])
+            assert not ended[i] or finals[i] == happened[i]
     assert b"do nothing" in {event for row in events for event in row[2]}
 
 

@@ -137,7 +137,7 @@ def test_captions_are_observations(name):
             if ended:
                 episodes[i], num_ended = [out.texts.captions[i]], num_ended + 1
                 assert {read(key) for key in out.records[past][i]} == {out.texts.captions[i]}
-    assert num_ended > N and len({caption for own in episodes for caption in own}) > 1
+    assert num_ended > N and len({caption for episode in episodes for caption in episode}) > 1
     env.close()
 
 
@@ -146,7 +146,7 @@ def test_a_device_shows_the_keys_of_captions():
     world.start()
     for each in collect(world, 3):
         batch = each.payload
-        for rows in (batch.observations, each.captions.own.observations, each.captions.caused.observations):
+        for rows in (batch.observations, each.captions.before.observations, each.captions.caused.observations):
             np.testing.assert_array_equal(rows["caption"], np.asarray(rows["signal"]).astype(np.uint8))
         captions, past = (np.asarray(batch.observations[name]) for name in ("caption", "past2/caption"))
         expected = np.where(np.asarray(batch.is_first)[1:, :, None], captions[1:], captions[:-1])
@@ -179,7 +179,7 @@ def test_the_host_reads_final_windows_where_episodes_ended():
             after = each.captions.caused.observations[name]
             np.testing.assert_array_equal(after[ended], each.payload.final_observations[name][ended])
             np.testing.assert_array_equal(after[~ended], each.payload.observations[name][1:][~ended])
-            np.testing.assert_array_equal(each.captions.own.observations[name], each.payload.observations[name][:-1])
+            np.testing.assert_array_equal(each.captions.before.observations[name], each.payload.observations[name][:-1])
 
 
 def test_names():

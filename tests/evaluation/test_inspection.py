@@ -50,19 +50,19 @@ SETTINGS = {"root_env": "Catch-v0", "encoder_custom": "mlp_encoder", "hidden_siz
 
 def settings_of(folder: pathlib.Path, name: str, **values: object) -> Config:
     """The settings of a run of this reward type, and the files that they name."""
-    own = {"llm_reward_type": name, "llm_reward_coeff": 0.1}
-    if reward_type(with_values(Config(), own)).needs == "word_vectors":
-        own["word_vectors"] = write_text(folder / "words.vec", WORDS)
-    if reward_type(with_values(Config(), own)).needs == "reward_dir":
-        own["reward_dir"] = str(folder / "model")
+    settings = {"llm_reward_type": name, "llm_reward_coeff": 0.1}
+    if reward_type(with_values(Config(), settings)).needs == "word_vectors":
+        settings["word_vectors"] = write_text(folder / "words.vec", WORDS)
+    if reward_type(with_values(Config(), settings)).needs == "reward_dir":
+        settings["reward_dir"] = str(folder / "model")
         network = with_values(NetworkConfig(), REWARD_NETWORK)
         params = drawn(make_ranking_network(network).init, jax.random.key(3), {"message": np.zeros((1, 256), np.uint8)})
         quantiles = dict(zip(QUANTILES, np.linspace(-1, 1, len(QUANTILES))))
         (folder / "model").mkdir(exist_ok=True)
         (folder / "model" / "potential.py").write_text(POTENTIAL)
         (folder / "model" / "goals.json").write_text(json.dumps({"goals": ["a"], "keys": ["b"], "indices": [[0]]}))
-        save_reward_model(own["reward_dir"], 1, RewardModel(network, params, 0.01, 0.25, quantiles), {})
-    return with_values(Config(), {**SETTINGS, **REWARD_NETWORK, **own, **values})
+        save_reward_model(settings["reward_dir"], 1, RewardModel(network, params, 0.01, 0.25, quantiles), {})
+    return with_values(Config(), {**SETTINGS, **REWARD_NETWORK, **settings, **values})
 
 
 def drawn(init: Callable[..., PyTree], *arguments: object) -> PyTree:
@@ -119,7 +119,7 @@ def learner_gives(rewards: RewardSum, state: PyTree, messages: list[bytes]) -> n
     index = np.arange(len(messages), dtype=np.int32)[None]
     nothing = dict.fromkeys(Trajectory._fields)
     ones = np.ones(index.shape, np.float32)
-    known = {"observations": {}, "own_counts": ones, "rewards": ones}
+    known = {"observations": {}, "before_counts": ones, "rewards": ones}
     captions = CaptionBatch(messages, index)
     features = rewards.prepare(StepCaptions(captions, captions))
     output = jax.jit(rewards.score)(state, Trajectory(**{**nothing, **known}), features, jax.random.key(0))  # type: ignore

@@ -39,12 +39,12 @@ def compare(root_env: str, num_episodes: int, max_episode_steps: int, num_worker
 
     rng = np.random.default_rng(11)
     choices = iter(lambda: int(rng.integers(len(plain.keys))), None)
-    own = [
+    plain_stats = [
         plain.play(int(core), int(display), choices) for core, display in rng.integers(2**62, size=(num_episodes, 2))
     ]
     plain.close()
-    for name in own[0]:
-        theirs, ours = (np.array([x[name] for x in rows], float) for rows in (own, [e.stats for e in episodes]))
+    for name in plain_stats[0]:
+        theirs, ours = (np.array([x[name] for x in rows], float) for rows in (plain_stats, [e.stats for e in episodes]))
         error = np.sqrt((theirs.var(ddof=1) + ours.var(ddof=1)) / num_episodes)
         assert abs(theirs.mean() - ours.mean()) <= TOLERANCE * error, name
 

@@ -56,7 +56,7 @@ def write_run(folder: pathlib.Path, values: dict, captions: set[bytes] | None = 
     first, *others = values.get("llm_reward_type", "none").split(",")
     config = with_values(Config(), {**values, "llm_reward_type": first})
     further = [(dataclasses.replace(config.reward, llm_reward_type=name), config.annotation) for name in others]
-    further += [(with_values(config.reward, own), config.annotation) for own in also]
+    further += [(with_values(config.reward, changes), config.annotation) for changes in also]
     config = dataclasses.replace(config, others=tuple(further))
     folder.mkdir()
     (folder / "config.json").write_text(config_to_json(config))
@@ -119,7 +119,7 @@ def test_labels_pay_as_the_formula_says(tmp_path, values, at, num_workers):
     unscored = known.evaluate(NUM_EPISODES, num_workers=1)
     chosen = (0, 1, 17, 63, 64, NUM_EPISODES - 1)
     captions = {i: replayed(known, unscored, i).captions for i in chosen}
-    run = write_run(tmp_path / "labelled", given, {x for own in captions.values() for x in own})
+    run = write_run(tmp_path / "labelled", given, {x for texts in captions.values() for x in texts})
     played = run.evaluate(NUM_EPISODES, num_workers=num_workers)
     assert [x.actions for x in played.episodes] == [x.actions for x in unscored.episodes]
     found, expected = played.measures()[f"{MEASURE}online_cls"], {i: paid([*x], at) for i, x in captions.items()}
@@ -154,8 +154,8 @@ def test_a_reward_of_parameters_pays_what_a_film_shows(tmp_path, values):
     chosen = [i for i, episode in enumerate(played.episodes) if len(episode.actions) > 3][::20]
     assert len(chosen) > 1
     for index in chosen:
-        own = replayed(run, played, index, rewards).intrinsic
-        assert found[index] == pytest.approx(own.sum(), rel=1e-4) and own.sum() > 0
+        intrinsic = replayed(run, played, index, rewards).intrinsic
+        assert found[index] == pytest.approx(intrinsic.sum(), rel=1e-4) and intrinsic.sum() > 0
 
 
 class OfText(LookUp):
@@ -172,8 +172,8 @@ def test_a_film_of_shaping_pays_no_potential_after_a_terminal_step(tmp_path, mon
     found, rewards = played.measures()[f"{MEASURE}of_text"], scorer(run)
     for index in (0, 40, 66):
         assert played.episodes[index].end == "finished"
-        own = replayed(run, played, index, rewards).intrinsic
-        assert found[index] == pytest.approx(own.sum(), abs=1e-5)
+        intrinsic = replayed(run, played, index, rewards).intrinsic
+        assert found[index] == pytest.approx(intrinsic.sum(), abs=1e-5)
 
 
 def test_what_training_alone_knows_is_not_in_a_film(tmp_path):
@@ -181,7 +181,9 @@ def test_what_training_alone_knows_is_not_in_a_film(tmp_path):
     alone = write_run(tmp_path / "alone", {**DEVICE, **PAID, "llm_reward_type": "rnd"})
     assert scorer(run).labels == ["rnd"]
     played = run.evaluate(1, num_workers=1)
-    np.testing.assert_allclose(*(replayed(run, played, 0, scorer(own)).intrinsic for own in (run, alone)), rtol=1e-5)
+    np.testing.assert_allclose(
+        *(replayed(run, played, 0, scorer(folder)).intrinsic for folder in (run, alone)), rtol=1e-5
+    )
 
 
 def table(tmp_path: pathlib.Path, capfd, experiment: str, *words: str) -> tuple[str, dict, list[dict]]:

@@ -70,7 +70,7 @@ def main(arguments: Sequence[str]) -> int:
         print("usage: python -m tests.golden.check FILE…, such as tests/golden/data")
         return 2
     given = [pathlib.Path(argument) for argument in arguments]
-    return max(check_file(path) for own in given for path in known_files(own) or [own])
+    return max(check_file(path) for value in given for path in known_files(value) or [value])
 
 
 def known_files(folder: pathlib.Path) -> list[pathlib.Path]:

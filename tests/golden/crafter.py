@@ -168,12 +168,12 @@ def _replayed(npz: Npz, texts: Any, names: tuple[str, ...], taken: np.ndarray) -
     pay = _pay(names)
     paid, reached, episode = [], np.zeros(len(names), bool), -1
     achieved = [""] * len(npz["state_episode"])
-    for state, own in zip(npz["step_state"], taken):
+    for state, action in zip(npz["step_state"], taken):
         if npz["state_episode"][state] != episode:
             episode, reached = npz["state_episode"][state], np.zeros(len(names), bool)
         worth = np.isin(names, texts["strings"][npz["state_suggested"][state]]).astype(np.float32)
         is_open = ~reached | (not settings["novelty_bonus"])
-        now, reached = map(np.asarray, pay(worth * is_open, own, reached))
+        now, reached = map(np.asarray, pay(worth * is_open, action, reached))
         paid.append(float(now))
         achieved[state + 1] = ", ".join(sorted(np.array(names)[reached]))
     return paid, achieved
@@ -347,8 +347,8 @@ def _state(table: Mapping[str, Any], key: list[int], inventories: np.ndarray) ->
     if name == "Plant_ripe":
         objects[0, states.TIMER] = 301
     cells[states.cell_of(state.position)] &= 15
-    own = states.cell_of(position)
-    cells[own] = states.pack(cells[own], PLAYER, 0)
+    cell = states.cell_of(position)
+    cells[cell] = states.pack(cells[cell], PLAYER, 0)
     inventory = inventories[key[1]].astype(np.int32)
     return state._replace(
         objects=objects,

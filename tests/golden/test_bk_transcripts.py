@@ -43,7 +43,7 @@ def published():
 def segment_of(text: str) -> Segment:
     """The segment that a text is of."""
     steps, last = STEP.findall(text), LAST.findall(text)
-    captions = [own.encode() for own in [*(caption for caption, _ in steps), *last]]
+    captions = [said.encode() for said in [*(caption for caption, _ in steps), *last]]
     actions = np.array([ACTION_WORDS.index(action) for _, action in steps])
     assert len(captions) == len(actions) + 1 > 1
     return Segment({}, captions, actions, np.zeros(len(actions), np.float32))
@@ -57,7 +57,7 @@ def prompt_of(folder: pathlib.Path, kind: str, **texts: object) -> Prompt:
 
 
 def contents(messages: list[dict]) -> list[Turn]:
-    return [(own["role"], own["content"]) for own in messages]
+    return [(message["role"], message["content"]) for message in messages]
 
 
 def test_comparisons(published, tmp_path):
@@ -71,8 +71,8 @@ def test_comparisons(published, tmp_path):
         texts = re.split(r"Descriptions of Trajectory Segment [AB]:\n", messages[1]["content"])[1:]
         segments = [segment_of(text) for text in texts]
         item = tuple(
-            segment_caption([c.decode() for c in own.captions], [ACTION_WORDS[a] for a in own.actions]).encode()
-            for own in segments
+            segment_caption([c.decode() for c in segment.captions], [ACTION_WORDS[a] for a in segment.actions]).encode()
+            for segment in segments
         )
         assert list(prompt.turns(item)) == contents(messages)
 
@@ -91,7 +91,7 @@ def test_goals(published, tmp_path):
         def draw(self) -> Segment:
             return next(segments)
 
-    goals = {own: goal for goal, own in recorded["files"]["goal_index.json"].items()}
+    goals = {index: goal for goal, index in recorded["files"]["goal_index.json"].items()}
     answers = [text for role, text in calls[-1] if role == "assistant"]
     answers += ["\n".join(f"- {goals[i]}" for i in recorded["files"]["goal_library.json"][-1])]
     asked = []
@@ -102,12 +102,12 @@ def test_goals(published, tmp_path):
 
     settings = WriteGoalsConfig(reward_dir=str(tmp_path), num_rounds=len(texts), max_tokens=0)
     asyncio.run(GoalConversation(settings, prompt, Recorded(), ACTION_WORDS).hold(ask))  # type: ignore
-    distinct = [own for i, own in enumerate(calls) if own not in calls[:i]]
+    distinct = [call for i, call in enumerate(calls) if call not in calls[:i]]
     assert asked == distinct
     library = read_library(str(tmp_path))
     assert [*library.goals] == [goals[i] for i in range(len(goals))]
-    assert [[*own] for own in library.indices] == recorded["files"]["goal_library.json"]
-    assert [own.strip() for own in library.keys] == [own.strip() for own in texts]
+    assert [[*indices] for indices in library.indices] == recorded["files"]["goal_library.json"]
+    assert [text.strip() for text in library.keys] == [text.strip() for text in texts]
 
 
 def test_samples_of_a_code(published):
@@ -118,7 +118,7 @@ def test_samples_of_a_code(published):
             continue
         for found in SAMPLE.finditer(said):
             number, text, value, details = found.groups()
-            parts = {name: float(part) for name, part in (own.split(": ") for own in details.split(", "))}
+            parts = {name: float(part) for name, part in (detail.split(": ") for detail in details.split(", "))}
             num_samples += 1
             given = sample_text(int(number), segment_of(text), Value(float(value), parts), ACTION_WORDS)
             assert given == found[0]

@@ -33,7 +33,7 @@ def failed(npz: crafter.Npz) -> set[str]:
 
 @pytest.mark.parametrize(
     "path",
-    [*(pytest.param(own, marks=pytest.mark.slow if own.stem == TABLE else ()) for own in FILES), *elsewhere()],
+    [*(pytest.param(path, marks=pytest.mark.slow if path.stem == TABLE else ()) for path in FILES), *elsewhere()],
     ids=lambda path: path.stem,
 )
 def test_recorded_values(path):

@@ -52,11 +52,11 @@ def difference(npz) -> dict:
     def dense(kernel: np.ndarray, bias: np.ndarray) -> dict:
         return {"kernel": kernel, "bias": bias}
 
-    (first, own), (second, other), (last, minus) = (zip(*layer(i)) for i in range(3))
+    (first, biases), (second, other), (last, minus) = (zip(*layer(i)) for i in range(3))
     apart = np.zeros((2 * WIDTH, 2 * WIDTH), np.float32)
     apart[:WIDTH, :WIDTH], apart[WIDTH:, WIDTH:] = second
     output = dense(SCALE * np.concatenate([last[0], -last[1]]), SCALE * (minus[0] - minus[1]))
-    hidden = dense(np.concatenate(first, axis=1), np.concatenate(own)), dense(apart, np.concatenate(other))
+    hidden = dense(np.concatenate(first, axis=1), np.concatenate(biases)), dense(apart, np.concatenate(other))
     return {"params": {"hidden_0": hidden[0], "hidden_1": hidden[1], "output": output}}
 
 

@@ -70,7 +70,7 @@ def send(process: subprocess.Popen, *numbers: int, pause_secs: float = 0.3) -> N
 
 @pytest.fixture
 def start():
-    """Starts a program in a process group of its own."""
+    """Starts a program in a separate process group."""
     started: list[subprocess.Popen] = []
 
     def start(program: str) -> subprocess.Popen:

@@ -56,7 +56,7 @@ def test_worker_that_is_lost_is_replaced(number):
         if worker not in before:
             os.kill(worker.pid, number)
     started = time.monotonic()
-    assert [(own.value, own.problem) for own in sandbox.call(windows(20))] == [(i, "") for i in range(20)]
+    assert [(result.value, result.problem) for result in sandbox.call(windows(20))] == [(i, "") for i in range(20)]
     sandbox.close()
     assert time.monotonic() - started < 10 and {*descendants()} <= {*before}
 
@@ -78,7 +78,7 @@ def test_code_s_names_replace_none_of_the_sandbox(shadow):
     sandbox = Sandbox(code)
     values = sandbox.call(windows(9))
     sandbox.close()
-    assert [own.value for own in values] == [100 + i + i - 1 for i in range(9)]
+    assert [result.value for result in values] == [100 + i + i - 1 for i in range(9)]
 
 
 @trial("generated code shadows")
@@ -92,4 +92,4 @@ def test_objects_that_look_like_numbers_are_seen_by_no_other_call():
     sandbox = Sandbox(f"{look}{HEAD}{body}")
     values = sandbox.call(windows(9))
     sandbox.close()
-    assert [(own.value, own.problem) for own in values] == [(i - 1.0, "") for i in range(9)]
+    assert [(result.value, result.problem) for result in values] == [(i - 1.0, "") for i in range(9)]

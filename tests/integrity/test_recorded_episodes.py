@@ -34,7 +34,7 @@ def refusal(path: str) -> str:
 
 
 def test_whole_file_is_read(path):
-    assert [own.length for own in read_episodes(path)] == [4, 4]
+    assert [episode.length for episode in read_episodes(path)] == [4, 4]
 
 
 BAD = {

@@ -9,7 +9,7 @@ import time
 
 LAUNCH = pathlib.Path(__file__).resolve().parents[2] / "launch"
 COMMANDS = {
-    # Runs a step in a process group of its own, all of which gets USR1. TERM kills it, as from the real one.
+    # Runs a step in a separate process group, all of which gets USR1. TERM kills it, as from the real one.
     "srun": """came= step=; while [[ $1 == --* ]]; do echo "$1" >> srun.log; shift; done
 trap 'came=yes; kill -USR1 -- "-$step"' USR1
 trap 'kill -KILL -- "-$step"' TERM

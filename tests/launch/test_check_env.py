@@ -242,8 +242,8 @@ def test_broken_device_environment_is_named(monkeypatch, capsys, line, captions,
 
 
 def test_sound_device_environment_is_summarised(monkeypatch, capsys):
-    own = gymnax_environment("Own", lambda: (Line(space=UNIT), PARAMS), POSITION)
-    code, wrong, said = checked(monkeypatch, capsys, own)
+    environment = gymnax_environment("Own", lambda: (Line(space=UNIT), PARAMS), POSITION)
+    code, wrong, said = checked(monkeypatch, capsys, environment)
     assert (code, wrong) == (0, []) and "5 distinct captions" in said
 
 

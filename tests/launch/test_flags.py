@@ -208,14 +208,14 @@ def test_several_rewards_have_settings_of_their_own_where_these_are_lists():
     first, second = config.terms()
     assert (first.reward, first.annotation) == (config.reward, config.annotation)
     assert config.others == ((second.reward, second.annotation),)
-    for own, each in ((first, ("online_cls", 0.4, "gold")), (second, ("online_motif", 0.1, "combat"))):
-        assert (own.reward.llm_reward_type, own.reward.llm_reward_coeff, own.annotation.goal_key) == each
-        assert (own.reward.captions.count_exponent, own.reward.extrinsic_reward_coeff, own.learner.gamma) == (
+    for term, each in ((first, ("online_cls", 0.4, "gold")), (second, ("online_motif", 0.1, "combat"))):
+        assert (term.reward.llm_reward_type, term.reward.llm_reward_coeff, term.annotation.goal_key) == each
+        assert (term.reward.captions.count_exponent, term.reward.extrinsic_reward_coeff, term.learner.gamma) == (
             0.0,
             0.3,
             0.5,
         )
-        assert own.terms() == [own]
+        assert term.terms() == [term]
 
 
 def test_the_order_of_the_flags_does_not_matter_and_the_last_one_wins():
@@ -237,24 +237,24 @@ def test_settings_of_a_reward_s_parts_are_lists():
 
 @pytest.mark.parametrize("flag", ["--rew_norm=true,false", "--rew_norm=True,False", "--rew_norm true,false"])
 def test_a_list_of_truths(flag):
-    assert [own.reward.rew_norm for own in parse(TWO + flag).terms()] == [True, False]
+    assert [term.reward.rew_norm for term in parse(TWO + flag).terms()] == [True, False]
 
 
 @pytest.mark.parametrize("flag", ["--norew_norm", "--rew_norm no", "--rew_norm=false"])
 def test_one_truth_for_all(flag):
-    assert [own.reward.rew_norm for own in parse(TWO + flag).terms()] == [False, False]
+    assert [term.reward.rew_norm for term in parse(TWO + flag).terms()] == [False, False]
 
 
 def test_a_value_of_a_list_may_be_empty():
     config = parse("--llm_reward_type online_cls,motif,none --reward_dir ,models/a, --llm_reward 1,2,0")
-    assert [own.reward.reward_dir for own in config.terms()] == ["", "models/a", ""]
+    assert [term.reward.reward_dir for term in config.terms()] == ["", "models/a", ""]
 
 
 @pytest.mark.parametrize("line", [TWO, GIVEN, TWO + "--prompt_version default,reworded"])
 @pytest.mark.parametrize("goal", ["Fight, eat, sleep.", "a,b", ",", "Collect gold"])
 def test_a_goal_with_commas_is_one_text(line, goal):
     config = flags.parse([*line.split(), "--goal", goal])
-    assert {own.annotation.goal for own in config.terms()} == {goal}
+    assert {term.annotation.goal for term in config.terms()} == {goal}
     flags.check(config)
 
 
@@ -262,7 +262,7 @@ def test_what_belongs_to_the_run_is_no_list():
     plugins = "tests.support.corridor_plugin,tests.support.memory_env"
     config = parse(TWO + f"--label_store a,b.sqlite --experiment x,y --wandb_proj p,q,r --plugin {plugins}")
     assert (config.run.experiment, config.run.wandb_proj) == ("x,y", "p,q,r")
-    assert {own.annotation.label_store for own in config.terms()} == {"a,b.sqlite"}
+    assert {term.annotation.label_store for term in config.terms()} == {"a,b.sqlite"}
     assert config.env.plugin == plugins
 
 

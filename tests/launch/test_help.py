@@ -74,7 +74,7 @@ assert all(entry.about for entry in (*REWARD_TYPES.values(), *ENCODERS.values(),
 
 
 def test_all_that_is_registered_is_explained():
-    """In a process without the tests' own plugins."""
+    """In a process without the tests' plugins."""
     subprocess.run([sys.executable, "-c", EXPLAINED], check=True, timeout=60)
 
 
@@ -84,8 +84,8 @@ def test_the_example_of_a_program_is_understood(name):
     words = shlex.split(example)
     assert words[:3] == ["python", "-m", f"launch.{name}"]
     if name in PROGRAMS:
-        own, training = split_words(words[3:])
-        flags.parse(own, PROGRAMS[name])
+        given, training = split_words(words[3:])
+        flags.parse(given, PROGRAMS[name])
         flags.parse(training)
 
 

@@ -102,8 +102,8 @@ def test_an_accelerator_s_settings_leave_sizes_to_the_machine(method):
 def test_a_small_machine_s_settings_change_sizes_and_how_models_learn(method):
     config, plain = (flags.parse(["--config", f"{task}_{method}"]) for task in ("small", "score"))
     flags.check(config)
-    own = {"classification": LEARNS_A_MODEL, "ranking": {**LEARNS_A_MODEL, **PAYS_LESS}}.get(method, {})
-    assert config == with_values(plain, {**SMALL, **own, "experiment": f"small_{method}"})
+    changes = {"classification": LEARNS_A_MODEL, "ranking": {**LEARNS_A_MODEL, **PAYS_LESS}}.get(method, {})
+    assert config == with_values(plain, {**SMALL, **changes, "experiment": f"small_{method}"})
 
 
 @pytest.mark.parametrize("name", ELLM)

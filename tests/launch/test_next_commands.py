@@ -133,8 +133,8 @@ register_reward("failing", RewardType(lambda context: Failing()))
 def test_a_run_that_a_plugin_ended_says_where_it_was_saved(tmp_path, monkeypatch):
     (tmp_path / "failing.py").write_text(FAILING)
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{tmp_path}")
-    own = "--plugin=failing --llm_reward_type=failing --llm_reward_coeff=1".split()
-    program = Launched("launch.train", *CATCH, *own, f"--train_dir={tmp_path}", "--experiment=run")
+    words = "--plugin=failing --llm_reward_type=failing --llm_reward_coeff=1".split()
+    program = Launched("launch.train", *CATCH, *words, f"--train_dir={tmp_path}", "--experiment=run")
     output = program.finish(60)
     assert program.process.returncode == 1 and "ValueError: the fourth" in output
     assert "saved at 384 environment steps" in output and "train" in printed(output.partition("Traceback")[0])
@@ -144,7 +144,7 @@ def test_a_run_that_a_plugin_ended_says_where_it_was_saved(tmp_path, monkeypatch
 @pytest.mark.slow
 def test_of_several_processes_the_first_prints_the_command_of_each(tmp_path):
     def finish(*words: list[str]) -> list[str]:
-        programs = [Launched("launch.train", *own) for own in words]
+        programs = [Launched("launch.train", *run_words) for run_words in words]
         outputs = [program.finish(120) for program in programs]
         assert [program.process.returncode for program in programs] == [0, 0], outputs
         return outputs

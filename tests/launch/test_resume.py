@@ -49,8 +49,8 @@ def test_several_rewards_are_taken_up(folder):
     config = flags.parse(words.split())
     write_settings(with_values(config, {"train_dir": str(folder.parent), "experiment": folder.name}), str(folder))
     again = flags.parse(["--resume", str(folder), "--llm_reward_coeff", "0.5,0.25"])
-    assert [own.reward.llm_reward_type for own in again.terms()] == ["online_cls", "rnd"]
-    assert [own.reward.llm_reward_coeff for own in again.terms()] == [0.5, 0.25]
+    assert [term.reward.llm_reward_type for term in again.terms()] == ["online_cls", "rnd"]
+    assert [term.reward.llm_reward_coeff for term in again.terms()] == [0.5, 0.25]
 
 
 @pytest.mark.parametrize(

@@ -173,13 +173,13 @@ def test_what_is_finished_has_the_summary_s_time(stand_in, tmp_path, capsys):
 
 
 def test_what_a_start_before_wrote_is_not_counted_twice(tmp_path):
-    (own,) = plan(["seed=1"], [], [*CATCH, "--train_for_seconds=60"], str(tmp_path / "s"))
-    write_run(pathlib.Path(own.folder), [row(200, 30.0)])
-    before = last_row(own.folder)
-    child = children.Child(own, subprocess.Popen("true"), 30.0, before)
+    (planned,) = plan(["seed=1"], [], [*CATCH, "--train_for_seconds=60"], str(tmp_path / "s"))
+    write_run(pathlib.Path(planned.folder), [row(200, 30.0)])
+    before = last_row(planned.folder)
+    child = children.Child(planned, subprocess.Popen("true"), 30.0, before)
     child.process.wait()
     assert children._fraction(child) == 0.5
-    write_run(pathlib.Path(own.folder), [row(220, 6.0)])
+    write_run(pathlib.Path(planned.folder), [row(220, 6.0)])
     assert children._fraction(child) == pytest.approx(0.6)
 
 
@@ -267,8 +267,8 @@ def test_submits_each_run(tmp_path, monkeypatch, capsys):
 
 
 def stand_in_sweep(tmp_path: pathlib.Path, *words: str) -> Launched:
-    own = [f"--train_dir={tmp_path}", "--experiment=s", "--", *CATCH, "--train_for_env_steps=1000000"]
-    return Launched(MODULE, *words, *own)
+    rest = [f"--train_dir={tmp_path}", "--experiment=s", "--", *CATCH, "--train_for_env_steps=1000000"]
+    return Launched(MODULE, *words, *rest)
 
 
 def test_an_interrupt_stops_the_runs_that_go_on(tmp_path):

@@ -21,15 +21,15 @@ def played(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def expected(rewards: np.ndarray, ended: np.ndarray, env: int) -> list[np.ndarray]:
     """Of one environment, episode by episode."""
     cuts = np.flatnonzero(ended[:, env]) + 1
-    return [own.sum(axis=1) for own in np.split(rewards[..., env].astype(float), cuts, axis=1)[: len(cuts)]]
+    return [episode.sum(axis=1) for episode in np.split(rewards[..., env].astype(float), cuts, axis=1)[: len(cuts)]]
 
 
 def add(returns: IntrinsicReturns, steps, times: slice, envs: list[int], gaps: list[bool] | None = None) -> None:
     rewards, is_first, ended = steps
-    own = Episodes(
+    episodes = Episodes(
         np.array(envs), is_first[times][:, envs], ended[times][:, envs], np.array(gaps or [False] * len(envs))
     )
-    returns.add(rewards[:, times][..., envs], own)
+    returns.add(rewards[:, times][..., envs], episodes)
 
 
 @pytest.mark.parametrize("size", [1, 5, 24])

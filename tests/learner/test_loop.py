@@ -44,7 +44,7 @@ class Scripted(Learner):
             begin_update=lambda: self.begun.append(self.version),
             publish=lambda version, params: self.published.append(version),
         )
-        rewards = RewardSum([Term("own", reward, 1.0)])
+        rewards = RewardSum([Term("reward", reward, 1.0)])
         super().__init__(Step(cast(Any, None), update), rewards, world, NoAnnotator(), state)
         self._device_idles, self._script = device_idles, list(script)
         self.waits: list[float] = []
@@ -139,5 +139,5 @@ def test_a_bad_update_is_no_version_and_is_not_published():
 def test_a_batch_taken_beforehand_waits_until_its_update_and_is_as_old_as_it_is_then():
     learner = Scripted(Reward(), [True] * 4, False)
     metrics = [learner.step() for _ in range(3)]
-    assert [own and own["loss/version"] for own in metrics] == [0, 1, 2]
+    assert [row and row["loss/version"] for row in metrics] == [0, 1, 2]
     assert learner.begun == [0, 1, 2] and len(learner.waits) == 4

@@ -28,7 +28,7 @@ def make_trajectory(**changes):
     fields = dict(
         observations={},
         is_first=np.zeros((NUM_STEPS + 1, BATCH), bool),
-        own_counts=np.ones((NUM_STEPS, BATCH), np.float32),
+        before_counts=np.ones((NUM_STEPS, BATCH), np.float32),
         caused_counts=np.ones((NUM_STEPS, BATCH), np.float32),
         actions=np.random.default_rng(2).integers(ACTIONS, size=(NUM_STEPS, BATCH), dtype=np.int32),
         rewards=normal(3, NUM_STEPS, BATCH),
@@ -53,7 +53,7 @@ PARAMS = {"logits": LOGITS, "values": VALUES}
 NOTHING = np.zeros((NUM_STEPS, BATCH), np.float32)
 
 
-def run(trajectory, learner=LEARNER, coeffs=RewardCoeffs(1.0, {"own": 0.0}), intrinsic=NOTHING, params=PARAMS):  # noqa: B008
+def run(trajectory, learner=LEARNER, coeffs=RewardCoeffs(1.0, {"reward": 0.0}), intrinsic=NOTHING, params=PARAMS):  # noqa: B008
     """(loss, metrics), gradients."""
     loss_fn = make_loss_fn(policy_apply, learner, coeffs)
     intrinsic = intrinsic if intrinsic.ndim == 3 else intrinsic[None]

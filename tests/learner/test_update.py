@@ -44,7 +44,7 @@ def unpack(payload: tuple[Array, PyTree], version: Array) -> Trajectory:
     return Trajectory(
         observations={"x": x[..., :3]},
         is_first=x[..., 3] > 1,
-        own_counts=jnp.ones_like(steps[..., 0]),
+        before_counts=jnp.ones_like(steps[..., 0]),
         caused_counts=jnp.ones_like(steps[..., 0]),
         actions=jnp.argmax(steps[..., 4:8], axis=-1).astype(jnp.int32),
         rewards=steps[..., 8],

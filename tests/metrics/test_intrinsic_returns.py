@@ -33,15 +33,15 @@ class Extrinsic(Reward):
 
 
 def config(folder, name: str, pool: str) -> Config:
-    own = config_of(folder, name, NUM_UPDATES)
-    run = dataclasses.replace(own.run, train_dir=str(folder), save_every_steps=0, stats_avg=10_000)
+    base = config_of(folder, name, NUM_UPDATES)
+    run = dataclasses.replace(base.run, train_dir=str(folder), save_every_steps=0, stats_avg=10_000)
     reward = RewardConfig(llm_reward_type="none")
-    return dataclasses.replace(own, run=run, reward=reward, actors=dataclasses.replace(own.actors, actor_pool=pool))
+    return dataclasses.replace(base, run=run, reward=reward, actors=dataclasses.replace(base.actors, actor_pool=pool))
 
 
 @pytest.mark.parametrize(("name", "pool"), [(DEVICE, "auto"), ("none", "serial"), ("none", "auto")])
 def test_they_are_sums_over_the_episodes_that_were_learnt_from(tmp_path, name, pool):
-    terms = [Term("own", Extrinsic(1.0), 1.0), Term("twice", Extrinsic(2.0), 1.0)]
+    terms = [Term("once", Extrinsic(1.0), 1.0), Term("twice", Extrinsic(2.0), 1.0)]
     makers = Makers(rewards=lambda *_: RewardSum(terms))
     with ExitStack() as stack:
         training = build.build_training(resolve(config(tmp_path, name, pool)), str(tmp_path), stack, makers=makers)
@@ -50,11 +50,11 @@ def test_they_are_sums_over_the_episodes_that_were_learnt_from(tmp_path, name, p
     (saved,) = (tmp_path / "checkpoints").glob("*/progress/metadata")
     progress = json.loads(saved.read_text())
     played = Counter(row[0] for row in progress["last_episodes"])
-    learnt = Counter(own for own, _ in progress["last_intrinsic_returns"])
-    assert learnt.total() > 20 and all(twice == 2 * own for own, twice in progress["last_intrinsic_returns"])
+    learnt = Counter(once for once, _ in progress["last_intrinsic_returns"])
+    assert learnt.total() > 20 and all(twice == 2 * once for once, twice in progress["last_intrinsic_returns"])
     assert learnt <= played  # those of trajectories that nothing was learnt from are not in it
-    assert done[f"{NAME}twice"] == pytest.approx(2 * done[f"{NAME}own"])
+    assert done[f"{NAME}twice"] == pytest.approx(2 * done[f"{NAME}once"])
     last = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[-1])
-    assert f"{NAME}own" in last
+    assert f"{NAME}once" in last
     if name == DEVICE:
-        assert learnt == played and done[f"{NAME}own"] == pytest.approx(done["mean_return"])
+        assert learnt == played and done[f"{NAME}once"] == pytest.approx(done["mean_return"])

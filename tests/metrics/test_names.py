@@ -89,13 +89,13 @@ def test_rates_and_queues_are_those_of_the_run(rows, tmp_path):
 
 def test_names_of_the_annotation_service():
     written = {f"annotation/{name}" for name in (*_INITIAL_STATS, "problem")}
-    own = {"annotation/labels_held", "annotation/labels_asked", "annotation/answers_unreadable"}
-    own |= {
+    renamed = {"annotation/labels_held", "annotation/labels_asked", "annotation/answers_unreadable"}
+    renamed |= {
         "annotation/labels_unanswered",
         "annotation/requests_failed",
         "annotation/backlog",
     }  # these have rows' own names
-    assert written - own == documented("annotation/")
+    assert written - renamed == documented("annotation/")
 
 
 def test_an_accelerator_s_memory():

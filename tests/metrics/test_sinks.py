@@ -96,13 +96,13 @@ def test_files_of_an_experiment(tmp_path):
 def test_settings_and_commit_stand_in_tensorboard_s_tab_of_hyper_parameters(tmp_path):
     from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData  # type: ignore
 
-    own = {"learning_rate": 2e-4, "use_rnn": False, "root_env": "Catch-v0", "commit": "1a2b3c4-dirty"}
-    build_sinks(RunConfig(), tmp_path, hparams=own).close()
+    hparams = {"learning_rate": 2e-4, "use_rnn": False, "root_env": "Catch-v0", "commit": "1a2b3c4-dirty"}
+    build_sinks(RunConfig(), tmp_path, hparams=hparams).close()
     values = [value for event in events(tmp_path / "tensorboard") for value in event.summary.value]
     assert {value.metadata.plugin_data.plugin_name for value in values} == {"hparams"}
     parts = [HParamsPluginData.FromString(value.metadata.plugin_data.content) for value in values]
     experiment, start, end = parts
-    assert {info.name for info in experiment.experiment.hparam_infos} == set(own)
+    assert {info.name for info in experiment.experiment.hparam_infos} == set(hparams)
     compared = {info.name.tag for info in experiment.experiment.metric_infos}
     assert "mean_return" in compared and undocumented(compared) == []
     shown = start.session_start_info.hparams
@@ -133,8 +133,10 @@ def test_histograms_and_answers_go_where_they_can_be_held(tmp_path):
 def test_answers_are_text_and_no_page(tmp_path):
     answer = Answer((b"\x1b[2J<b>Fido</b>", b""), "unreadable", "1. </code> **FOO**\n\n# BAR\r\u202e\ud800")
     shown = answers_markdown([answer])
-    own = [line for line in shown.split("\n") if not line.startswith("    ")]  # what is indented is shown as it is
-    assert own == ["", "**unreadable**, by this answer:", "", ""]
+    unindented = [
+        line for line in shown.split("\n") if not line.startswith("    ")
+    ]  # what is indented is shown as it is
+    assert unindented == ["", "**unreadable**, by this answer:", "", ""]
     assert "\\x1b[2J<b>Fido</b>" in shown and "(no message)" in shown and "# BAR\\r\\u202e\\ud800" in shown
     shown.encode()
 

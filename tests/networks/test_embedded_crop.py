@@ -53,8 +53,11 @@ def test_it_is_the_reference_and_a_look_up_changes_no_gradient(num_rows, num_loo
     for used in (False, True):
         monkeypatch.setattr(cpu, "used", used)
         params = encoder.init(jax.random.key(0), inputs)
-        assert str(jax.make_jaxpr(lambda own: apply(own, inputs))(params)).count("scan[") == num_looked_up * used
-        outputs, pullback = jax.vjp(lambda own: apply(own, inputs), params)
+        assert (
+            str(jax.make_jaxpr(lambda variables: apply(variables, inputs))(params)).count("scan[")
+            == num_looked_up * used
+        )
+        outputs, pullback = jax.vjp(lambda variables: apply(variables, inputs), params)
         found.append((outputs, pullback(jnp.sin(outputs))[0]))
         expected = reference(jax.device_get(params)["params"], inputs)
         np.testing.assert_allclose(outputs, expected, rtol=1e-4, atol=1e-4)

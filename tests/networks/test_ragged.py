@@ -27,7 +27,7 @@ def network(request):
 
 
 @pytest.mark.parametrize(
-    "length", [1, 48, 128, 255, *(pytest.param(own, marks=pytest.mark.slow) for own in (2, 80, 127))]
+    "length", [1, 48, 128, 255, *(pytest.param(size, marks=pytest.mark.slow) for size in (2, 80, 127))]
 )
 def test_a_cut_message_is_a_padded_one(network, length):
     module, params = network

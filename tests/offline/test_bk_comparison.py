@@ -49,9 +49,9 @@ def labels_of(folder) -> np.ndarray:
 
 def test_labels_are_the_judge_s(labelled):
     pairs, labels = read_episodes(str(labelled / SEGMENTS)), labels_of(labelled)
-    assert len(pairs) == 2 * len(labels) == 128 and {own.length for own in pairs} == {5}
-    assert any(own.start for own in pairs)
-    texts = [caption_of(own, ()) for own in pairs]
+    assert len(pairs) == 2 * len(labels) == 128 and {pair.length for pair in pairs} == {5}
+    assert any(pair.start for pair in pairs)
+    texts = [caption_of(pair, ()) for pair in pairs]
     for i, label in enumerate(labels.tolist()):
         first, second = texts[2 * i : 2 * i + 2]
         assert label == (TIE if first == second else judge_segments(first, second))

@@ -76,13 +76,13 @@ def test_random_play_is_recorded(tmp_path, capsys):
     assert collect_segments.main(words) == 0
     assert "9 episodes" in capsys.readouterr().out
     episodes = read_episodes(str(tmp_path / "s"))
-    assert len(episodes) == 9 and {own.terminated for own in episodes} == {True, False}
-    for own in episodes:
-        signals = own.observations["signal"][:, 0]
-        assert own.captions == [b"The signal is %d." % signal for signal in signals]
-        np.testing.assert_array_equal(own.rewards, own.actions == signals[:-1] % 2)
-        assert own.terminated == (signals[-1] == 0) and (signals[:-1] > 0).all()
-        assert own.length <= 6 and (own.terminated or own.length == 6)
+    assert len(episodes) == 9 and {segment.terminated for segment in episodes} == {True, False}
+    for segment in episodes:
+        signals = segment.observations["signal"][:, 0]
+        assert segment.captions == [b"The signal is %d." % signal for signal in signals]
+        np.testing.assert_array_equal(segment.rewards, segment.actions == signals[:-1] % 2)
+        assert segment.terminated == (signals[-1] == 0) and (signals[:-1] > 0).all()
+        assert segment.length <= 6 and (segment.terminated or segment.length == 6)
     # The actions lead through the same states again.
     env = make_vector_env(EnvConfig(root_env=signals_plugin.NAME, max_episode_steps=6), 4, _seed(), 0, ["signal"])
     out = make_step_output(env.spec, 4)

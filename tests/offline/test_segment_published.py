@@ -26,22 +26,22 @@ def episodes() -> list[Segment]:
     return random_episodes(config, 3, 1, StopRequest())
 
 
-def entry(own: Segment) -> dict:
+def entry(segment: Segment) -> dict:
     """An episode, or a segment, in the recorded form."""
-    images = np.moveaxis(own.observations["image"] / np.array(MINIGRID_SCALE, np.float32), -1, 1)
-    truncated = np.zeros(own.length, bool)
-    truncated[-1] = not own.terminated
+    images = np.moveaxis(segment.observations["image"] / np.array(MINIGRID_SCALE, np.float32), -1, 1)
+    truncated = np.zeros(segment.length, bool)
+    truncated[-1] = not segment.terminated
     made = {
-        "timestep": np.arange(own.start, own.start + own.length),
-        "action": own.actions.astype(np.int64),
-        "reward": own.rewards.astype(np.float64),
-        "terminated": np.arange(own.length) == (own.length - 1 if own.terminated else -1),
+        "timestep": np.arange(segment.start, segment.start + segment.length),
+        "action": segment.actions.astype(np.int64),
+        "reward": segment.rewards.astype(np.float64),
+        "terminated": np.arange(segment.length) == (segment.length - 1 if segment.terminated else -1),
         "truncated": truncated,
-        "infos": np.array([{"step": np.float64(i)} for i in range(own.length)], object),
+        "infos": np.array([{"step": np.float64(i)} for i in range(segment.length)], object),
         "image": images.astype(np.float32),
-        "direction": own.observations["direction"].astype(np.int64).ravel(),
-        "mission": np.array(["go to a red ball"] * (own.length + 1)),
-        "description": np.array([caption.decode() for caption in own.captions]),
+        "direction": segment.observations["direction"].astype(np.int64).ravel(),
+        "mission": np.array(["go to a red ball"] * (segment.length + 1)),
+        "description": np.array([caption.decode() for caption in segment.captions]),
     }
     assert {key: x.dtype.kind for key, x in made.items()} == {
         key: np.dtype(kind).kind for key, (kind, _) in FORMAT.items()
@@ -70,15 +70,15 @@ def assert_equal(one: Segment, other: Segment) -> None:
 
 
 def test_episodes_are_those_that_were_played(episodes, tmp_path):
-    found = read_episodes(save(tmp_path / "step0-e3.npy", [entry(own) for own in episodes]))
+    found = read_episodes(save(tmp_path / "step0-e3.npy", [entry(episode) for episode in episodes]))
     assert len(found) == len(episodes)
     for one, other in zip(found, episodes):
         assert_equal(one, other)
 
 
 def test_a_folder_is_read_in_the_order_of_its_steps(episodes, tmp_path):
-    for number, own in zip((500, 1000, 20), episodes):
-        save(tmp_path / f"step{number}-e1.npy", [entry(own)])
+    for number, episode in zip((500, 1000, 20), episodes):
+        save(tmp_path / f"step{number}-e1.npy", [entry(episode)])
     write_episodes(str(tmp_path / "step000000002000.npz"), episodes[:1])
     found = read_episodes(str(tmp_path))
     for one, other in zip(found, [episodes[2], *episodes[:2], episodes[0]], strict=True):
@@ -86,13 +86,13 @@ def test_a_folder_is_read_in_the_order_of_its_steps(episodes, tmp_path):
 
 
 def test_labelled_pairs(episodes, tmp_path):
-    parts = [own.part(start, 5) for own in episodes for start in (0, 3, 7)][:8]
+    parts = [episode.part(start, 5) for episode in episodes for start in (0, 3, 7)][:8]
     rows = [[entry(parts[2 * i]), entry(parts[2 * i + 1]), label] for i, label in enumerate((0, 1, 0.5, -1))]
     found, labels = read_published_preferences(save(tmp_path / "dataset.npy", rows))
     assert labels.tolist() == [FIRST, SECOND, TIE, UNKNOWN]
     for one, other in zip(found, parts, strict=True):
         assert_equal(one, other)
-    assert {own.start for own in found} == {0, 3, 7}
+    assert {segment.start for segment in found} == {0, 3, 7}
 
 
 def test_the_first_step_is_kept(episodes, tmp_path):
@@ -106,8 +106,8 @@ class Runs:
         return os.system, ("touch ran",)
 
 
-def changed(own: Segment, **changes) -> dict:
-    return {**entry(own), **changes}
+def changed(segment: Segment, **changes) -> dict:
+    return {**entry(segment), **changes}
 
 
 @pytest.mark.parametrize("read", [read_episodes, read_published_preferences])
@@ -127,14 +127,20 @@ def test_nothing_runs(read, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "make, words",
     [
-        (lambda own: [{"image": 1}], "without image, description"),
-        (lambda own: [3], "without image, description"),
-        (lambda own: [changed(own, action=np.zeros(2, int))], "no segment"),
-        (lambda own: [changed(own, image=np.zeros((own.length + 1, 7, 7), np.float32))], "no segment"),
-        (lambda own: [changed(own, image=np.full((own.length + 1, 3, 7, 7), np.nan, np.float32))], "no segment"),
-        (lambda own: [changed(own, image=np.full((own.length + 1, 3, 7, 7), 0.123, np.float32))], "no segment"),
-        (lambda own: [changed(own, reward=np.full(own.length, np.inf))], "no segment"),
-        (lambda own: [[1, 2, 3]], "no published data set"),
+        (lambda episode: [{"image": 1}], "without image, description"),
+        (lambda episode: [3], "without image, description"),
+        (lambda episode: [changed(episode, action=np.zeros(2, int))], "no segment"),
+        (lambda episode: [changed(episode, image=np.zeros((episode.length + 1, 7, 7), np.float32))], "no segment"),
+        (
+            lambda episode: [changed(episode, image=np.full((episode.length + 1, 3, 7, 7), np.nan, np.float32))],
+            "no segment",
+        ),
+        (
+            lambda episode: [changed(episode, image=np.full((episode.length + 1, 3, 7, 7), 0.123, np.float32))],
+            "no segment",
+        ),
+        (lambda episode: [changed(episode, reward=np.full(episode.length, np.inf))], "no segment"),
+        (lambda episode: [[1, 2, 3]], "no published data set"),
     ],
 )
 def test_bad_files(make, words, episodes, tmp_path):
@@ -145,7 +151,7 @@ def test_bad_files(make, words, episodes, tmp_path):
 
 
 def test_damaged_files(episodes, tmp_path):
-    path = save(tmp_path / "cut.npy", [entry(own) for own in episodes])
+    path = save(tmp_path / "cut.npy", [entry(episode) for episode in episodes])
     whole = (tmp_path / "cut.npy").read_bytes()
     for content in (whole[: len(whole) // 2], whole[:20], b"", b"text", whole[:130] + b"\xff" + whole[131:]):
         (tmp_path / "cut.npy").write_bytes(content)

@@ -97,9 +97,9 @@ def test_a_share_that_was_never_seen_is_not_known_to_be_zero():
     ],
 )
 def test_the_difference_of_shares(both, first, second, neither, expected):
-    own = np.repeat([True, True, False, False], [both, first, second, neither])
+    sample = np.repeat([True, True, False, False], [both, first, second, neither])
     other = np.repeat([True, False, True, False], [both, first, second, neither])
-    mean, interval = fraction_difference(own, other)
+    mean, interval = fraction_difference(sample, other)
     assert mean == pytest.approx(expected[0]) and interval == pytest.approx(expected[1], abs=1e-4)
-    mean, interval = fraction_difference(other, own)
+    mean, interval = fraction_difference(other, sample)
     assert interval == pytest.approx((-expected[1][1], -expected[1][0]), abs=1e-4)

@@ -163,7 +163,7 @@ def captions_of(messages=MESSAGES, seed=0) -> StepCaptions:
 def trajectory_of(**known) -> Trajectory:
     """Steps without an end, at which captions are there for the first time."""
     zeros = np.zeros((T, B), np.float32)
-    counts = {"own_counts": zeros + 1, "caused_counts": zeros + 1}
+    counts = {"before_counts": zeros + 1, "caused_counts": zeros + 1}
     others = {
         "is_first": np.zeros((T + 1, B)),
         "actions": zeros.astype(np.int32),
@@ -177,9 +177,9 @@ def trajectory_of(**known) -> Trajectory:
 def observed(rewards: RewardSum, captions: StepCaptions) -> StepCaptions:
     """The captions with the observations that the rewards read."""
     seen = OBSERVED.get(rewards, {})
-    own = {**captions.own.observations} | {name: x[:-1] for name, x in seen.items()}
+    before = {**captions.before.observations} | {name: x[:-1] for name, x in seen.items()}
     caused = {**captions.caused.observations} | {name: x[1:] for name, x in seen.items()}
-    return StepCaptions(captions.own._replace(observations=own), captions.caused._replace(observations=caused))
+    return StepCaptions(captions.before._replace(observations=before), captions.caused._replace(observations=caused))
 
 
 def steps_read_by(rewards: RewardSum) -> Trajectory:
@@ -188,7 +188,7 @@ def steps_read_by(rewards: RewardSum) -> Trajectory:
     finals = {name: np.zeros_like(x[1:]) for name, x in observed.items()}
     steps = trajectory_of(observations=observed, final_observations=finals)
     unread = np.full((T, B), np.nan, np.float32)
-    return steps if rewards.reads_counts else steps._replace(own_counts=unread, caused_counts=unread)
+    return steps if rewards.reads_counts else steps._replace(before_counts=unread, caused_counts=unread)
 
 
 @functools.cache
@@ -223,8 +223,8 @@ def teach(rewards, state, rounds=3) -> tuple[PyTree, list[Annotation]]:
 
 def cases() -> list:
     """Every reward in Catch, and some in NetHack, where the rest are slow ones."""
-    own = [pytest.param((name, CATCH), id=f"{name} {CATCH}") for name in (*REWARD_TYPES, *VARIANTS)]
-    return own + [
+    in_catch = [pytest.param((name, CATCH), id=f"{name} {CATCH}") for name in (*REWARD_TYPES, *VARIANTS)]
+    return in_catch + [
         pytest.param((name, NETHACK), id=f"{name} {NETHACK}", marks=() if name in QUICK else pytest.mark.slow)
         for name in REWARD_TYPES
     ]
@@ -346,9 +346,9 @@ def test_equal_keys_give_equal_states(files, taught):
     chex.assert_trees_all_equal(*states)
 
 
-@pytest.mark.parametrize("end", ["own", "caused"])
+@pytest.mark.parametrize("end", ["before", "caused"])
 def test_the_caption_that_is_named_pays_divided_by_its_count(files, end):
-    at = {"own": "obs", "caused": "next_obs"}[end]
+    at = {"before": "obs", "caused": "next_obs"}[end]
     rewards = make("online_cls", files, intrinsic_reward_at=at, beta_count_exponent=2.0)
     rewards.ingest([labelled((MESSAGES[1],), 1)])
     captions, counts = captions_of(), np.random.default_rng(0).integers(1, 5, (T, B)).astype(np.float32)
@@ -372,7 +372,7 @@ def test_the_last_caption_of_an_episode_stands_beside_its_final_observation():
     ends = np.random.default_rng(0).integers(0, 3, (T, B))  # 1 terminated, 2 truncated
     ended = {"terminations": np.float32(ends == 1), "truncations": np.float32(ends == 2)}
     trajectory = trajectory_of(observations={"x": x}, final_observations={"x": -x[:-1]}, **ended)
-    for end, expected in {"own": x[:-1], "caused": np.where(ends > 0, -x[:-1], x[1:])}.items():
+    for end, expected in {"before": x[:-1], "caused": np.where(ends > 0, -x[:-1], x[1:])}.items():
         paid = Paid(Seen(), end)
         assert tuple(paid.final_observations) == (("x",) if end == "caused" else ())
         given = paid.score((), trajectory, paid.prepare(captions_of()), KEY).rewards
@@ -384,16 +384,17 @@ class PaidOnce(Paid):
 
     def score(self, state, trajectory, features, key):
         scored = super().score(state, trajectory, features, key)
-        return scored._replace(rewards=jnp.where(trajectory.own_counts == 1, scored.rewards, 0.0))
+        return scored._replace(rewards=jnp.where(trajectory.before_counts == 1, scored.rewards, 0.0))
 
 
 @pytest.mark.parametrize(
-    "reward, reads", [(Paid(Seen(), "own"), False), (Paid(Seen(), "own", 0.5), True), (PaidOnce(Seen(), "own"), True)]
+    "reward, reads",
+    [(Paid(Seen(), "before"), False), (Paid(Seen(), "before", 0.5), True), (PaidOnce(Seen(), "before"), True)],
 )
 def test_counts_are_there_for_rewards_that_read_them(reward, reads):
     rewards = RewardSum([Term("a", reward, 1.0), Term("b", Potential(Seen(), 0.9), 1.0)])
     spec = rewards.read_from(env_spec(EnvConfig(root_env=CATCH)))
-    assert spec.reads_counts == reads and spec.captions_read == ("caused", "own")
+    assert spec.reads_counts == reads and spec.captions_read == ("before", "caused")
 
 
 @pytest.mark.parametrize(
@@ -440,10 +441,12 @@ def test_a_model_that_is_trained_anew_is_read_anew(tmp_path):
     """In the same process, as in a notebook."""
     network = make_ranking_network(NETWORK)
     params = jax.jit(network.init)(jax.random.key(3), {"message": jnp.zeros((1, 256), jnp.uint8)})
-    for epoch, own in enumerate((0.25, 0.5), 1):
-        trained = RewardModel(NETWORK, params, own, 0.2, dict.fromkeys(QUANTILES, 0.0))
+    for epoch, model_mean in enumerate((0.25, 0.5), 1):
+        trained = RewardModel(NETWORK, params, model_mean, 0.2, dict.fromkeys(QUANTILES, 0.0))
         save_reward_model(str(tmp_path), epoch, trained, {})
-        assert trained_model(str(tmp_path)).mean == own and trained_model(str(tmp_path)) is trained_model(str(tmp_path))
+        assert trained_model(str(tmp_path)).mean == model_mean and trained_model(str(tmp_path)) is trained_model(
+            str(tmp_path)
+        )
 
 
 def test_several_rewards_add_up_and_keep_apart(files):
@@ -462,7 +465,7 @@ def test_several_rewards_add_up_and_keep_apart(files):
     rewards.ingest([labelled((MESSAGES[1],), 1), labelled((MESSAGES[2],), 1)._replace(question=1)])
     captions = captions_of()
     output = rewards.score(rewards.init(KEY), trajectory_of(), rewards.prepare(captions), KEY)
-    index = captions.own.index
+    index = captions.before.index
     np.testing.assert_array_equal(output.rewards[:3], [index == 1, index == 2, index == 1])
     (alone,) = score(make("cosine-bow", files), (), captions).rewards
     np.testing.assert_array_equal(output.rewards[3], alone)
@@ -507,9 +510,9 @@ def test_the_host_reads_no_observation_but_what_it_needs(name, files):
     """An accelerator would have to wait for each; and processes tell each other what is learnt from alone."""
     rewards = make(name, files, CATCH)
     ends = [Fetched(rewards, slice(0, -1)), Fetched(rewards, slice(1, None))]
-    captions = StepCaptions(*(own._replace(observations=end) for own, end in zip(captions_of(), ends)))
+    captions = StepCaptions(*(batch._replace(observations=end) for batch, end in zip(captions_of(), ends)))
     told = rewards.read(captions, observed=True)
-    assert name in LEARNT_FROM or not told.own.observations
+    assert name in LEARNT_FROM or not told.before.observations
     rewards.observe(told)
     assert name in LEARNT_FROM or not ends[0].read | ends[1].read
     rewards.prepare(rewards.read(captions))
@@ -525,11 +528,13 @@ def test_processes_tell_each_other_what_is_learnt_from(files):
     shown = np.random.default_rng(0).normal(size=(T, 2 * B, 27)).astype(np.float32)
     parts = []
     for share in np.split(shown, 2, axis=1):
-        own = batch_of()._replace(observations={"vector_obs": share, "chars": None})
-        told = rewards.read(StepCaptions(own, batch_of()._replace(observations={"vector_obs": share})), observed=True)
+        before = batch_of()._replace(observations={"vector_obs": share, "chars": None})
+        told = rewards.read(
+            StepCaptions(before, batch_of()._replace(observations={"vector_obs": share})), observed=True
+        )
         parts.append(from_npz(to_npz(pack_contribution(Contribution(told)))))
     captions = merge_contributions(parts).captions
-    np.testing.assert_array_equal(captions.own.observations["vector_obs"], shown)
+    np.testing.assert_array_equal(captions.before.observations["vector_obs"], shown)
     rewards.observe(captions)
     rewards.ingest([labelled(query.item, 1)._replace(question=query.question) for query in rewards.queries()])
     rows = rewards.save()["rows_vector_obs"].reshape(-1, 27)
@@ -540,15 +545,15 @@ class OwnReward(Reward):
     """As an author writes one: all of `score`, a state that counts, look-ups of captions and of observations."""
 
     other_observations = ("x",)
-    captions_read = ("own",)
+    captions_read = ("before",)
 
     def init(self, key):
         return {"total": jnp.float32(0), "weights": jnp.arange(3.0)}
 
     def prepare(self, captions):
         worth = np.zeros(8, np.float32)
-        worth[: len(captions.own.captions)] = [len(message) for message in captions.own.captions]
-        return {"worth": worth, "index": captions.own.index, "seen": captions.own.observations["x"].sum(axis=-1)}
+        worth[: len(captions.before.captions)] = [len(message) for message in captions.before.captions]
+        return {"worth": worth, "index": captions.before.index, "seen": captions.before.observations["x"].sum(axis=-1)}
 
     def score(self, state, trajectory, features, key):
         # A draw for each step of the whole batch, whatever devices it is on.
@@ -589,12 +594,12 @@ def two_devices(folder: str, *root_envs: str) -> None:
     given = {"reward_dir": folder, "word_vectors": f"{folder}/words.vec"}
 
     def of(name, root_env):
-        if name == "own":
-            return RewardSum([Term("own", OwnReward(), 1.0)])
+        if name == "author":
+            return RewardSum([Term("author", OwnReward(), 1.0)])
         soft = {"llm_reward_value": "probability"} if name.startswith("online_cls") else {}
         return make(name, given, root_env, **soft)
 
-    for root_env, name in itertools.product(root_envs, (*REWARD_TYPES, "own")):
+    for root_env, name in itertools.product(root_envs, (*REWARD_TYPES, "author")):
         one, two = (scored(of(name, root_env), Replicas(jax.devices()[:count])) for count in (1, 2))
         assert one[1] == two[1], name
         assert one[0].rewards.shape == two[0].rewards.shape == (1, T, B), name

@@ -40,8 +40,8 @@ def make(config: Config) -> RewardSum:
 
 def seen(captions: StepCaptions, goals: np.ndarray) -> StepCaptions:
     """The captions with the goals [T + 1, B] of the steps."""
-    own = captions.own._replace(observations={EPISODE_GOAL: goals[:-1]})
-    return StepCaptions(own, captions.caused._replace(observations={EPISODE_GOAL: goals[1:]}))
+    before = captions.before._replace(observations={EPISODE_GOAL: goals[:-1]})
+    return StepCaptions(before, captions.caused._replace(observations={EPISODE_GOAL: goals[1:]}))
 
 
 def taught(rewards: RewardSum, first_question: int):
@@ -82,7 +82,7 @@ def test_item_is_asked_under_each_goal_once(name, files):  # noqa: F811
     rewards.observe(each.captions_of())
     queries = rewards.queries()
     assert {question for _, question in queries} == {0, 1, 2} and len({*queries}) == len(queries)
-    items = [{item for item, own in queries if own == question} for question in range(3)]
+    items = [{item for item, asked in queries if asked == question} for question in range(3)]
     assert items[0] == items[1] == items[2]
     rewards.ingest([labelled(item, 1)._replace(question=question) for item, question in queries if question != 1])
     rewards.observe(each.captions_of())
@@ -140,7 +140,7 @@ def test_classifier_values_no_caption_of_steps_that_it_does_not_pay(files):  # n
     captions = each.captions_of()
     of_each = rewards.prepare(seen(captions, goals))
     valued = [{row.tobytes().rstrip(b"\0") for row in x["messages"][x["used"]]} - {b""} for x in of_each]
-    (first,) = {captions.own.captions[captions.own.index[0, 0]][:256].rstrip(b"\0")}
+    (first,) = {captions.before.captions[captions.before.index[0, 0]][:256].rstrip(b"\0")}
     assert valued[1] <= {first} and len(valued[0]) > 2 and valued[2] == set()
     rewards.observe(captions)
     assert {question for _, question in rewards.queries()} == {0, 1, 2}  # it asks about all

@@ -49,8 +49,8 @@ def ranking(**settings) -> RankingScorer:
 
 def scored(reward, monkeypatch, raw, state):
     monkeypatch.setattr(reward, "raw_values", lambda *_: jnp.asarray(raw))
-    trajectory = Trajectory(**{**dict.fromkeys(Trajectory._fields), "own_counts": np.ones_like(raw)})  # type: ignore
-    return Paid(reward, "own").score(state, trajectory, {"caption_index": None}, cast(Any, None))
+    trajectory = Trajectory(**{**dict.fromkeys(Trajectory._fields), "before_counts": np.ones_like(raw)})  # type: ignore
+    return Paid(reward, "before").score(state, trajectory, {"caption_index": None}, cast(Any, None))
 
 
 @pytest.mark.parametrize("eps", ["", "0.3"])

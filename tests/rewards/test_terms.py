@@ -19,7 +19,7 @@ class Saving(Reward):
 
 
 def rewards_that_save(**saved) -> RewardSum:
-    return RewardSum([Term("own", Saving(saved), 1.0)])
+    return RewardSum([Term("saving", Saving(saved), 1.0)])
 
 
 @pytest.mark.parametrize(
@@ -37,5 +37,5 @@ def test_each_has_a_label_of_its_own(names, labels):
 
 def test_what_no_checkpoint_holds_is_refused_by_its_name():
     assert rewards_that_save(seen=np.zeros((0, 3))).save()["seen"].shape == (0, 3)
-    with pytest.raises(UserError, match=r"--llm_reward_type own: save\(\) gives seen as Python objects"):
+    with pytest.raises(UserError, match=r"--llm_reward_type saving: save\(\) gives seen as Python objects"):
         rewards_that_save(seen=np.array([{}, {}])).save()

@@ -104,15 +104,18 @@ def test_runs_that_differ_in_their_seed_alone_are_one_setting(tmp_path):
         run(tmp_path / "score" / "seed2", learning(2), seed=2),
     ]
     runs = [dataclasses.replace(x, name=name) for x, name in zip(runs, ["score/seed1", "other", "score/seed2"])]
-    assert [(own.label, own.runs) for own in group_runs(runs)] == [("score", (runs[0], runs[2])), ("other", (runs[1],))]
+    assert [(group.label, group.runs) for group in group_runs(runs)] == [
+        ("score", (runs[0], runs[2])),
+        ("other", (runs[1],)),
+    ]
 
 
 def test_seeds_on_several_machines_are_one_setting(tmp_path):
     machines = [{"num_workers": i + 1, "cpu_devices": i + 1} for i in range(2)]
-    places = [{"llm_server_addr": f"node{i}", "label_store": f"{i}", **own} for i, own in enumerate(machines)]
+    places = [{"llm_server_addr": f"node{i}", "label_store": f"{i}", **machine} for i, machine in enumerate(machines)]
     runs = [run(tmp_path / f"a{i}", learning(i), seed=i, **place) for i, place in enumerate(places)]
     judged = run(tmp_path / "judged", learning(1))
-    assert [(own.label, len(own.runs)) for own in group_runs([*runs, judged])] == [("a", 2), ("judged", 1)]
+    assert [(group.label, len(group.runs)) for group in group_runs([*runs, judged])] == [("a", 2), ("judged", 1)]
 
 
 @pytest.mark.parametrize(
@@ -141,15 +144,15 @@ def test_labels_that_would_be_the_same_name_what_differs_or_every_run(tmp_path):
     ):
         each = [{"seed": 1}, {"seed": 2}, {"seed": 1, **settings}, {"seed": 2, **settings}]
         runs = [run(tmp_path / f"run_{i}", learning(1), **values) for i, values in enumerate(each)]
-        assert [own.label for own in group_runs(runs)] == labels
+        assert [group.label for group in group_runs(runs)] == labels
 
 
 def test_labels_say_what_differs_or_the_title_where_names_share_nothing(tmp_path):
     gammas = [run(tmp_path / f"{seed}{x}", learning(1), seed=seed, gamma=x) for x in (0.9, 0.99) for seed in (1, 2)]
     gammas = [dataclasses.replace(x, name=name) for x, name in zip(gammas, ["apple", "pear", "plum", "fig"])]
-    assert [own.label for own in group_runs(gammas)] == ["gamma=0.9", "gamma=0.99"]
+    assert [group.label for group in group_runs(gammas)] == ["gamma=0.9", "gamma=0.99"]
     seeds = [dataclasses.replace(x, name=f"seed={x.config.run.seed}") for x in gammas[:2]]
-    assert [own.label for own in group_runs(seeds, "sweep")] == ["sweep"]
+    assert [group.label for group in group_runs(seeds, "sweep")] == ["sweep"]
 
 
 def test_mean_and_interval_over_seeds(tmp_path):

@@ -41,7 +41,7 @@ def test_training_s_plan_leaves_nothing_open():
         "oracle",
         "float32",
     )
-    assert config.learner.batch_size and {own.flag for own in plan.chosen} == {"precision", "batch_size"}
+    assert config.learner.batch_size and {choice.flag for choice in plan.chosen} == {"precision", "batch_size"}
     assert len(plan.devices.learning) == len(plan.devices.acting) == 1
     assert plan.world_spec.observations.keys() > plan.policy_spec.observations.keys()
     assert resolve(config, MACHINE).config == config  # nothing is chosen twice

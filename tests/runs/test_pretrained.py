@@ -67,14 +67,14 @@ def test_a_guided_policy_acts_by_the_mixture_and_says_so(earlier, steps, probabi
     for payload in batches:
         states = payload.initial_core_state
         each = zip(applied, (jax.device_get(state.params), guide_params), states)
-        own, advice = (
+        output, advice = (
             jax.device_get(apply(params, payload.observations, core, payload.is_first)[0])
             for apply, params, core in each
         )
-        mixture = (1 - probability) * softmax(own.logits[:T]) + probability * softmax(advice.logits[:T])
+        mixture = (1 - probability) * softmax(output.logits[:T]) + probability * softmax(advice.logits[:T])
         np.testing.assert_allclose(softmax(payload.behaviour_logits), mixture, rtol=1e-4)
-        np.testing.assert_allclose(payload.values, own.values[:T], rtol=1e-4, atol=1e-5)
-        assert np.abs(softmax(own.logits) - softmax(advice.logits)).max() > 0.05
+        np.testing.assert_allclose(payload.values, output.values[:T], rtol=1e-4, atol=1e-5)
+        assert np.abs(softmax(output.logits) - softmax(advice.logits)).max() > 0.05
         num_first += int((payload.actions == 0).sum())
         expected += float(mixture[..., 0].sum())
     assert abs(num_first - expected) < 4 * np.sqrt(40 * N * T / 4)

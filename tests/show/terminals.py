@@ -39,9 +39,9 @@ class Person(Pseudoterminal):
 @contextmanager
 def person(program: str, *words: str, columns: int = 80, rows: int = 26) -> Iterator[Person]:
     """At a terminal of this size, with the program started."""
-    own = Person(columns, rows)
-    own.start(program, *words)
+    player = Person(columns, rows)
+    player.start(program, *words)
     try:
-        yield own
+        yield player
     finally:
-        own.close()
+        player.close()

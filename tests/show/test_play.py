@@ -157,15 +157,15 @@ def test_repeated_messages_are_worth_less():
 def test_the_total_is_what_training_pays(paid_at, paid):
     labels: Any = SimpleNamespace(of=lambda message: Label("", "", True))
     game = SingleGame("NetHackScore-v1", nethack_seeds(1, 0), 3)
-    with contextlib.closing(begun(game, 3, labels, beta_count_exponent=1.0, intrinsic_reward_at=paid_at)) as own:
-        messages, discounted = [own.message], [own.intrinsic]
+    with contextlib.closing(begun(game, 3, labels, beta_count_exponent=1.0, intrinsic_reward_at=paid_at)) as played:
+        messages, discounted = [played.message], [played.intrinsic]
         for action in (10, 3, 10):
-            own.step(action)
-            messages.append(own.message)
-            discounted.append(own.intrinsic)
+            played.step(action)
+            messages.append(played.message)
+            discounted.append(played.intrinsic)
     expected = [1 / count for count in running_counts(messages)]
-    assert own.end and own.total == pytest.approx(sum(expected[paid]))
-    assert discounted[paid] == pytest.approx(expected[paid]) and sum(discounted) == pytest.approx(own.total)
+    assert played.end and played.total == pytest.approx(sum(expected[paid]))
+    assert discounted[paid] == pytest.approx(expected[paid]) and sum(discounted) == pytest.approx(played.total)
 
 
 def test_a_policy_is_compiled_before_the_terminal_is_taken(tmp_path):
@@ -264,9 +264,9 @@ def test_a_policy_reads_the_message_it_is_shown(tmp_path, monkeypatch):
     seen = []
     act = PolicyAgent.act
 
-    def noted(agent, group, records, *own):
+    def noted(agent, group, records, *rest):
         seen.append(records["caption"][0].tobytes().rstrip(b"\0"))
-        return act(agent, group, records, *own)
+        return act(agent, group, records, *rest)
 
     monkeypatch.setattr(PolicyAgent, "act", noted)
     config = PlayConfig("sample", str(tmp_path), "run", max_episode_steps=3, steps_per_sec=128.0)
@@ -309,12 +309,14 @@ def test_labels_of_every_reward_are_shown_by_its_name(tmp_path):
     asking = dataclasses.replace(config.annotation, goal_key="combat")
     (tmp_path / "run" / "config.json").write_text(config_to_json(dataclasses.replace(config, others=((also, asking),))))
     labels = run_labels(Run(str(tmp_path / "run")))
-    assert {name: own.of(KILL) and own.of(KILL).source for name, own in labels.items()} == {  # type: ignore
+    assert {name: label.of(KILL) and label.of(KILL).source for name, label in labels.items()} == {  # type: ignore
         "online_cls": "label store",
         "online_cls_reward_model": "rule-based judge",
     }
     game = SingleGame("NetHackScore-v1", nethack_seeds(1, 0), 50)
-    spoken: Any = {name: SimpleNamespace(of=lambda message, own=own: own.of(KILL)) for name, own in labels.items()}
+    spoken: Any = {
+        name: SimpleNamespace(of=lambda message, label=label: label.of(KILL)) for name, label in labels.items()
+    }
     scorer = LabelScorer(labels["online_cls"], config.reward, SPEC)
     with contextlib.closing(Session(game, tuple(KEYS), 50, spoken, scorer)) as session:
         texts = [text.text for text in message_lines(session, {})]

@@ -48,8 +48,8 @@ def scorer(run: RunRewards) -> StepScorer:
     return StepScorer(run, range(len(run.rewards.terms)), env_spec(run.config.env, observations_read(run.config)))
 
 
-def beside(own: StepScorer, *given: Any) -> list[list[float]]:
-    return beside_states(scored(own, *given), own.pays_own).tolist()
+def beside(step_scorer: StepScorer, *given: Any) -> list[list[float]]:
+    return beside_states(scored(step_scorer, *given), step_scorer.pays_before).tolist()
 
 
 def test_rewards_are_those_of_the_labels(train_dir):

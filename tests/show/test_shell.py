@@ -12,13 +12,13 @@ from tests.show.terminals import Person
 
 @pytest.fixture
 def terminal(monkeypatch):
-    own = Person(columns=80, rows=24)
-    with open(own.theirs, "r+b", buffering=0, closefd=False) as file:
+    person = Person(columns=80, rows=24)
+    with open(person.theirs, "r+b", buffering=0, closefd=False) as file:
         monkeypatch.setattr(sys, "stdin", file)
         monkeypatch.setattr(sys, "stdout", file)
-        yield own
-    os.close(own.theirs)
-    os.close(own.ours)
+        yield person
+    os.close(person.theirs)
+    os.close(person.ours)
 
 
 def test_what_fails_on_the_way_in_is_undone(terminal, monkeypatch):

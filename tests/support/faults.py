@@ -143,13 +143,13 @@ class Sample(NamedTuple):
 
 def take_sample(pid: int, secs: float) -> Sample:
     process = psutil.Process(pid)
-    own = _counts(process)
-    counts = [own]
+    main_counts = _counts(process)
+    counts = [main_counts]
     for child in process.children(recursive=True):
         with contextlib.suppress(psutil.Error):  # it is ending
             counts.append(_counts(child))
     files, threads = (sum(column) for column in zip(*counts, strict=True))
-    return Sample(secs, process.memory_info().rss, memory_of(pid), own[0], files, own[1], threads)
+    return Sample(secs, process.memory_info().rss, memory_of(pid), main_counts[0], files, main_counts[1], threads)
 
 
 def _counts(process: psutil.Process) -> tuple[int, int]:
@@ -173,10 +173,10 @@ def compare(samples: Sequence[Sample], settle_secs: float) -> dict[str, Any]:
     return figures
 
 
-def windows(own: Sequence[Mapping[str, Any]], start: float, end: float, window_secs: float) -> list[float]:
+def windows(rows: Sequence[Mapping[str, Any]], start: float, end: float, window_secs: float) -> list[float]:
     """Returns steps a second in each full window of the rows from `start` to `end`, in seconds of training."""
     rates, first = [], None
-    for row in own:
+    for row in rows:
         if not start <= row["secs"] <= end:
             continue
         if first is None:

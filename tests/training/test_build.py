@@ -66,10 +66,10 @@ def test_a_run_labels_messages_and_learns_from_them(tmp_path):
 
 @pytest.fixture
 def judge(unused_port):
-    own = Launched("launch.judge", f"--port={unused_port}")
-    yield f"127.0.0.1:{unused_port}", own
-    own.process.send_signal(signal.SIGTERM)
-    own.finish(20)
+    launched = Launched("launch.judge", f"--port={unused_port}")
+    yield f"127.0.0.1:{unused_port}", launched
+    launched.process.send_signal(signal.SIGTERM)
+    launched.finish(20)
 
 
 @pytest.fixture

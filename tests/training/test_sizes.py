@@ -33,7 +33,7 @@ def test_sizes_fit_together_and_into_memory(machine, num_processes, on_device):
     num_devices = max(1, machine.num_accelerators) * num_processes
     check_batch_size(config.learner, num_devices)
     assert config.learner.batch_size // 16 // num_devices % 4 == 0
-    assert all(own.reason for own in chosen)
+    assert all(choice.reason for choice in chosen)
     if not on_device:
         num_envs = config.actors.num_envs_per_worker
         assert num_envs == 2 or num_envs * 16 * GAME_BYTES <= machine.memory_bytes / 2
@@ -72,9 +72,9 @@ def test_cores_are_left_to_what_answers_the_games(machine, values, workers, answ
     assert (config.actors.num_workers, config.actors.num_answerers) == (workers, answerers)
     check_config(config)
     if config.actors.num_workers > values.get("num_workers", 0):
-        (line,) = [own.reason for own in chosen if own.flag == "num_workers"]
+        (line,) = [choice.reason for choice in chosen if choice.flag == "num_workers"]
         assert f"{machine.num_cores - workers} of {machine.num_cores} cores are left" in line
-        (line,) = [own.reason for own in chosen if own.flag == "num_envs_per_worker"]
+        (line,) = [choice.reason for choice in chosen if choice.flag == "num_envs_per_worker"]
         assert f"{workers} processes" in line
 
 

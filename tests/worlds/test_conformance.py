@@ -182,7 +182,7 @@ class Played(NamedTuple):
 
 def suggest(kind: Kind, world: World, batch: Collected, number: int) -> None:
     """Suggests the kind's goals for the captions of a batch. number: of the batch; each has other worths."""
-    seen = {*batch.captions.own.captions}
+    seen = {*batch.captions.before.captions}
     world.suggest({caption: worths / (number + 1) for caption, worths in kind.goals.items() if caption in seen})
 
 
@@ -204,7 +204,7 @@ def played(name: str) -> Played:
                 world.suggest({})
                 suggest(kind, world, batches[-1], number)
                 if not kind.goals:  # they are for others
-                    world.suggest({caption: np.ones(4, np.float32) for caption in batches[-1].captions.own.captions})
+                    world.suggest({caption: np.ones(4, np.float32) for caption in batches[-1].captions.before.captions})
                 gauges.append(world.gauges())
                 reports.append(world.report())
         saved_at_end = [world.save()]
@@ -247,21 +247,21 @@ def check_joins(
 
 @each()
 def test_world_gives_trajectories_of_the_promised_shapes(name):
-    own = played(name)
-    spec, learner, policy = own.made.world.spec, own.kind.config.learner, own.made.task.policy
+    result = played(name)
+    spec, learner, policy = result.made.world.spec, result.kind.config.learner, result.made.task.policy
     steps, size = learner.rollout, learner.batch_size // learner.rollout
-    assert spec is own.made.task.spec and own.made.world.description
+    assert spec is result.made.task.spec and result.made.world.description
     promised = {
         "is_first": (steps + 1, size, np.bool_),
-        **dict.fromkeys(("own_counts", "caused_counts", "rewards"), (steps, size, np.float32)),
+        **dict.fromkeys(("before_counts", "caused_counts", "rewards"), (steps, size, np.float32)),
         **dict.fromkeys(("truncation_values", "values"), (steps, size, np.float32)),
         **dict.fromkeys(("terminations", "truncations"), (steps, size, np.bool_)),
         **dict.fromkeys(("actions", "policy_lags"), (steps, size, np.int32)),
         "behaviour_logits": (steps, size, spec.num_actions, np.float32),
     }
     others = {"observations", "final_observations", "initial_core_state", "policy_params"}
-    assert {*promised, *others} == {*Trajectory._fields} and len(own.trajectories) >= NUM_BATCHES
-    for trajectory in own.trajectories:
+    assert {*promised, *others} == {*Trajectory._fields} and len(result.trajectories) >= NUM_BATCHES
+    for trajectory in result.trajectories:
         for field, (*shape, dtype) in promised.items():
             array = getattr(trajectory, field)
             assert (array.shape, array.dtype) == (tuple(shape), dtype), field
@@ -281,36 +281,36 @@ def test_world_gives_trajectories_of_the_promised_shapes(name):
 
 @each()
 def test_world_says_when_episodes_begin_and_end(name):
-    own = played(name)
-    for batch, trajectory in zip(own.batches, own.trajectories, strict=True):
+    result = played(name)
+    for batch, trajectory in zip(result.batches, result.trajectories, strict=True):
         episodes = batch.episodes
         assert episodes is not None and episodes.envs.dtype == np.int32
         np.testing.assert_array_equal(episodes.is_first, trajectory.is_first[:-1])
         np.testing.assert_array_equal(episodes.ended, ends(trajectory))
         np.testing.assert_array_equal(trajectory.is_first[1:], ends(trajectory))
         assert episodes.after_gap.shape == episodes.envs.shape and not episodes.after_gap.any()
-    assert sum(ends(trajectory).sum() for trajectory in own.trajectories) > 10
+    assert sum(ends(trajectory).sum() for trajectory in result.trajectories) > 10
 
 
 @each()
 def test_world_gives_what_the_policy_said_in_trajectories_that_join(name):
-    own = played(name)
-    apply = jax.jit(own.made.task.policy.apply)
+    result = played(name)
+    apply = jax.jit(result.made.task.policy.apply)
     after = []
-    for trajectory in own.trajectories:
+    for trajectory in result.trajectories:
         steps = {key: x[:-1] for key, x in trajectory.observations.items()}
         arguments = steps, trajectory.initial_core_state, trajectory.is_first[:-1]
-        output, state = jax.device_get(apply(own.made.state.params, *arguments))
+        output, state = jax.device_get(apply(result.made.state.params, *arguments))
         np.testing.assert_allclose(trajectory.behaviour_logits, output.logits, atol=1e-5)
         np.testing.assert_allclose(trajectory.values, output.values, atol=1e-5)
         after.append(state)
-    for chain in chains(own.batches).values():
+    for chain in chains(result.batches).values():
         first, column = chain[0]
-        assert own.trajectories[first].is_first[0, column]
+        assert result.trajectories[first].is_first[0, column]
         for (i, j), (k, m) in zip(chain, chain[1:]):
-            for x, y in zip(jax.tree.leaves(after[i]), jax.tree.leaves(own.trajectories[k].initial_core_state)):
+            for x, y in zip(jax.tree.leaves(after[i]), jax.tree.leaves(result.trajectories[k].initial_core_state)):
                 np.testing.assert_allclose(y[m], x[j], atol=1e-5)
-    assert sum(check_joins(own.batches, own.trajectories)) > 1
+    assert sum(check_joins(result.batches, result.trajectories)) > 1
 
 
 def texts(captions: CaptionBatch) -> np.ndarray:
@@ -323,9 +323,9 @@ def texts(captions: CaptionBatch) -> np.ndarray:
 
 @each()
 def test_world_gives_captions_of_the_states_and_their_counts(name):
-    own = played(name)
+    result = played(name)
     said = []
-    for batch, trajectory in zip(own.batches, own.trajectories, strict=True):
+    for batch, trajectory in zip(result.batches, result.trajectories, strict=True):
         before = {key: x[:-1] for key, x in trajectory.observations.items()}
         after = {key: x[1:] for key, x in trajectory.observations.items()}
         finals = trajectory.final_observations
@@ -336,46 +336,48 @@ def test_world_gives_captions_of_the_states_and_their_counts(name):
         said.append([texts(captions) for captions in batch.captions])
         for found, states in zip(said[-1], (before, after), strict=True):
             for t, j in np.ndindex(found.shape):
-                assert found[t, j] == own.kind.caption_of({key: x[t, j] for key, x in states.items()})
-    for chain in chains(own.batches).values():
+                assert found[t, j] == result.kind.caption_of({key: x[t, j] for key, x in states.items()})
+    for chain in chains(result.batches).values():
         counts: Counter[bytes] = Counter()
         for i, j in chain:
-            trajectory, (own_texts, caused_texts) = own.trajectories[i], said[i]
+            trajectory, (own_texts, caused_texts) = result.trajectories[i], said[i]
             for t in range(len(own_texts)):
                 if trajectory.is_first[t, j]:
                     counts = Counter([own_texts[t, j]])
                 counts_before = counts[own_texts[t, j]]
                 counts[caused_texts[t, j]] += 1
-                found = trajectory.own_counts[t, j], trajectory.caused_counts[t, j]
+                found = trajectory.before_counts[t, j], trajectory.caused_counts[t, j]
                 assert found == (counts_before, counts[caused_texts[t, j]])
 
 
 @each()
 def test_world_says_how_its_payload_is_sharded(name):
-    own = played(name)
-    replicas = Replicas(jax.devices()[: own.kind.num_devices])
-    put = replicas.put(own.batches[0].payload, own.made.world.payload_sharding)
+    result = played(name)
+    replicas = Replicas(jax.devices()[: result.kind.num_devices])
+    put = replicas.put(result.batches[0].payload, result.made.world.payload_sharding)
     jax.tree.map(
         np.testing.assert_array_equal,
-        unpacked(own.made.world, [Collected(put, own.batches[0].captions)])[0],
-        own.trajectories[0],
+        unpacked(result.made.world, [Collected(put, result.batches[0].captions)])[0],
+        result.trajectories[0],
     )
 
 
 @each()
 def test_world_reports_each_episode_once(name):
-    own = played(name)
+    result = played(name)
     found = []
-    for chain in chains(own.batches).values():
+    for chain in chains(result.batches).values():
         total, length = 0.0, 0
         for i, j in chain:
-            for reward, ended in zip(own.trajectories[i].rewards[:, j], ends(own.trajectories[i])[:, j], strict=True):
+            for reward, ended in zip(
+                result.trajectories[i].rewards[:, j], ends(result.trajectories[i])[:, j], strict=True
+            ):
                 total, length = total + float(reward), length + 1
                 if ended:
                     found.append((total, length))
                     total, length = 0.0, 0
-    reported = [stats for report in own.reports for stats in report.episodes]
-    names = own.made.world.spec.episode_stats
+    reported = [stats for report in result.reports for stats in report.episodes]
+    names = result.made.world.spec.episode_stats
     assert all(stats.shape == (len(names),) and stats.dtype == np.float32 for stats in reported)
     columns = names.index("return"), names.index("length")
     assert sorted((float(stats[columns[0]]), int(stats[columns[1]])) for stats in reported) == sorted(found)
@@ -434,37 +436,37 @@ def test_world_raises_what_ends_it(name, monkeypatch):
 
 @each()
 def test_world_names_its_gauges(name):
-    own = played(name)
-    names = {*own.gauges[0]}
-    for gauges in own.gauges:
+    result = played(name)
+    names = {*result.gauges[0]}
+    for gauges in result.gauges:
         assert {*gauges} == names
         assert all(type(value) in (int, float) and np.isfinite(value) for value in gauges.values()), gauges
-        assert all(0 <= gauges[key] <= 1 for key in own.kind.idle)
-    assert {key for key in names if key.endswith("_fraction")} == {*own.kind.idle}
+        assert all(0 <= gauges[key] <= 1 for key in result.kind.idle)
+    assert {key for key in names if key.endswith("_fraction")} == {*result.kind.idle}
     assert undocumented(key if key in METRICS else f"{key}_per_sec" for key in names) == []  # rows hold counts or rates
 
 
 @each()
 def test_world_counts_what_it_has_played(name):
-    own = played(name)
-    for key in {"acted_steps", "inference_calls", "captions_seen"} & {*own.gauges[0]}:
-        values = [gauges[key] for gauges in own.gauges]
+    result = played(name)
+    for key in {"acted_steps", "inference_calls", "captions_seen"} & {*result.gauges[0]}:
+        values = [gauges[key] for gauges in result.gauges]
         assert values[0] == 0 < values[1] and values == sorted(values), key
-    seen = {text for batch in own.batches for captions in batch.captions for text in captions.captions}
-    assert own.gauges[-1]["captions_seen"] == len(seen)
-    if "acted_steps" in own.gauges[0]:
-        steps = len(own.batches) * own.kind.config.learner.batch_size
-        acted = own.gauges[-1]["acted_steps"]
-        assert acted >= steps if own.made.world.runs_ahead else acted == steps
+    seen = {text for batch in result.batches for captions in batch.captions for text in captions.captions}
+    assert result.gauges[-1]["captions_seen"] == len(seen)
+    if "acted_steps" in result.gauges[0]:
+        steps = len(result.batches) * result.kind.config.learner.batch_size
+        acted = result.gauges[-1]["acted_steps"]
+        assert acted >= steps if result.made.world.runs_ahead else acted == steps
 
 
 @each()
 def test_world_stops_and_can_still_be_saved(name):
-    own = played(name)
-    at_stop, later = own.gauges[-2:]
-    assert {key: x for key, x in at_stop.items() if key not in own.kind.idle}.items() <= later.items()
-    before, after = own.saved_at_end
-    assert bool(before) == bool(own.kind.lacking) and {*before} == {*after}
+    result = played(name)
+    at_stop, later = result.gauges[-2:]
+    assert {key: x for key, x in at_stop.items() if key not in result.kind.idle}.items() <= later.items()
+    before, after = result.saved_at_end
+    assert bool(before) == bool(result.kind.lacking) and {*before} == {*after}
     for key, x in before.items():
         np.testing.assert_array_equal(after[key], x, err_msg=key)
 
@@ -588,24 +590,24 @@ def test_world_answers_in_time_whatever_is_pending(name):
 @each()
 def test_world_acts_with_the_published_parameters(name):
     """With parameters of zeros all logits and values are 0."""
-    own = rested(name)
-    for trajectory, newest in zip(own.trajectories, own.versions, strict=True):
+    result = rested(name)
+    for trajectory, newest in zip(result.trajectories, result.versions, strict=True):
         version = newest - trajectory.policy_lags
-        assert {*version.ravel().tolist()} <= {0, own.versions[-1]}
+        assert {*version.ravel().tolist()} <= {0, result.versions[-1]}
         np.testing.assert_array_equal((trajectory.behaviour_logits == 0).all(-1), version > 0)
         np.testing.assert_array_equal(trajectory.values == 0, version > 0)
-    assert own.trajectories[0].values.any() and not own.trajectories[-1].values.any()
+    assert result.trajectories[0].values.any() and not result.trajectories[-1].values.any()
     if WORLDS[name].world.runs_ahead:  # batches of the others are learnt from at once
-        for trajectory, later in zip(own.trajectories, own.later_lags, strict=True):
+        for trajectory, later in zip(result.trajectories, result.later_lags, strict=True):
             np.testing.assert_array_equal(later, trajectory.policy_lags + 1)
 
 
 @each()
 def test_world_says_where_trajectories_were_dropped(name):
-    own = rested(name)
-    gaps = [batch.episodes.after_gap for batch in own.batches if batch.episodes]
+    result = rested(name)
+    gaps = [batch.episodes.after_gap for batch in result.batches if batch.episodes]
     assert np.concatenate(gaps).any() == WORLDS[name].has_queue
-    assert sum(check_joins(own.batches, own.trajectories, gaps)) > 1
+    assert sum(check_joins(result.batches, result.trajectories, gaps)) > 1
 
 
 @each()
@@ -637,29 +639,29 @@ def test_world_compiles_nothing_after_its_start(name):
 @each()
 def test_world_goes_on_where_it_was_saved(name):
     """The one that was saved is looked at, and is given suggestions where no goals are: neither changes anything."""
-    own = played(name)
-    if not own.kind.lacking:
-        assert own.saved == {}
+    result = played(name)
+    if not result.kind.lacking:
+        assert result.saved == {}
         return
-    run = dataclasses.replace(own.kind.config.run, seed=7)  # without what was saved: other episodes, other actions
-    world = own.kind.made(dataclasses.replace(own.kind.config, run=run)).world
+    run = dataclasses.replace(result.kind.config.run, seed=7)  # without what was saved: other episodes, other actions
+    world = result.kind.made(dataclasses.replace(result.kind.config, run=run)).world
     with closing(world):
-        assert world.restore(own.copied)
+        assert world.restore(result.copied)
         world.start()
         batches: list[Collected] = []
         for number in range(NUM_BEFORE, NUM_BATCHES):
             batches += play(world, 1)
-            suggest(own.kind, world, batches[-1], number)
+            suggest(result.kind, world, batches[-1], number)
         episodes = [stats.tolist() for stats in world.report().episodes]
-    for batch, other in zip(batches, own.batches[NUM_BEFORE:], strict=True):
+    for batch, other in zip(batches, result.batches[NUM_BEFORE:], strict=True):
         for captions, others in zip(batch.captions, other.captions, strict=True):
             np.testing.assert_array_equal(texts(captions), texts(others))
         assert batch.episodes is not None and other.episodes is not None
         for x, y in zip(batch.episodes, other.episodes, strict=True):
             np.testing.assert_array_equal(x, y)
-    for trajectory, other in zip(unpacked(world, batches), own.trajectories[NUM_BEFORE:], strict=True):
+    for trajectory, other in zip(unpacked(world, batches), result.trajectories[NUM_BEFORE:], strict=True):
         jax.tree.map(np.testing.assert_array_equal, valid(trajectory), valid(other))
-    before = [stats.tolist() for report in own.reports[NUM_BEFORE + 1 :] for stats in report.episodes]
+    before = [stats.tolist() for report in result.reports[NUM_BEFORE + 1 :] for stats in report.episodes]
     assert episodes == before != []
 
 
@@ -673,8 +675,8 @@ def valid(trajectory: Trajectory) -> Trajectory:
 
 @each()
 def test_world_saves_copies(name):
-    own = played(name)
-    assert [key for key, x in own.saved.items() if not np.array_equal(x, own.copied[key])] == []
+    result = played(name)
+    assert [key for key, x in result.saved.items() if not np.array_equal(x, result.copied[key])] == []
 
 
 @each()

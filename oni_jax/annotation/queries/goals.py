@@ -38,7 +38,7 @@ class Goals(QueryKind):
         return "\n".join(check_goals(record)).encode()
 
     def judge(self, rules: Rules, goal: str, item: Item, answer_key: str) -> Judgement:
-        word = "\n".join(BULLET + own for own in rules.write_goals(*item))
+        word = "\n".join(BULLET + suggestion for suggestion in rules.write_goals(*item))
         return Judgement("Rules that were written beforehand, not an LLM.", word, word)
 
 

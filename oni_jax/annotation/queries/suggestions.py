@@ -47,7 +47,7 @@ class Suggestions(QueryKind):
         return "\n".join(BULLET + goal for goal in check_goals(record)).encode()
 
     def judge(self, rules: Rules, goal: str, item: Item, answer_key: str) -> Judgement:
-        word = "\n".join(BULLET + own for own in rules.suggest_goals(*item))
+        word = "\n".join(BULLET + suggestion for suggestion in rules.suggest_goals(*item))
         return Judgement("Rules that were written beforehand, not an LLM.", word, word)
 
 

@@ -26,8 +26,8 @@ def draw_until(accept: Callable[[Drawn], jax.Array], draw: Callable[[jax.Array],
     """Returns the first of independent draws that is accepted."""
 
     def draw_again(carry: tuple[jax.Array, Drawn, jax.Array]) -> tuple[jax.Array, Drawn, jax.Array]:
-        key, own = jax.random.split(carry[0])
-        drawn = draw(own)
+        key, subkey = jax.random.split(carry[0])
+        drawn = draw(subkey)
         return key, drawn, accept(drawn)
 
     unknown = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(draw, key))

@@ -42,10 +42,10 @@ def view_of(state: State) -> jax.Array:
     inside = (x >= 0) & (x < size) & (y >= 0) & (y < size)
     cells = state.grid.reshape(-1).at[x * size + y].get(mode="clip")
     cells = jnp.where(cells >= VACATED, jnp.uint8(EMPTY), cells)
-    own = jnp.where(state.carried == NOTHING, jnp.uint8(EMPTY), state.carried)
+    carried = jnp.where(state.carried == NOTHING, jnp.uint8(EMPTY), state.carried)
     is_own = np.zeros((VIEW_SIZE, VIEW_SIZE), bool)
     is_own[AGENT] = True
-    return jnp.where(is_own, own, jnp.where(inside, cells, jnp.uint8(UNSEEN)))
+    return jnp.where(is_own, carried, jnp.where(inside, cells, jnp.uint8(UNSEEN)))
 
 
 def image_of(view: jax.Array) -> jax.Array:

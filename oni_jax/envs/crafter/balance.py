@@ -180,15 +180,17 @@ def _grounds(state: State) -> dict[int, _Ground]:
     y = np.arange(SIZE)
     powers = np.where(y[:, None] // CHUNK == np.arange(_SIDE), 1 << y[:, None] % CHUNK, 0).astype(np.float32)
     # One product for all materials, each in bits of its own: exact, as its sums are below 2^24
-    values = sum((jnp.where(inside == own, 2.0 ** (CHUNK * i), 0.0) for i, own in enumerate(materials)), jnp.float32(0))
+    values = sum(
+        (jnp.where(inside == material, 2.0 ** (CHUNK * i), 0.0) for i, material in enumerate(materials)), jnp.float32(0)
+    )
     columns = (values @ jnp.asarray(powers)).astype(jnp.int32)  # [x, chunk]
     columns = jnp.pad(columns, ((0, _SIDE * CHUNK - SIZE), (0, 0)))
     columns = columns.reshape(_SIDE, CHUNK, _SIDE).swapaxes(1, 2).reshape(NUM_CHUNKS, CHUNK)
 
-    own = [columns >> CHUNK * i & (1 << CHUNK) - 1 for i in range(len(materials))]
-    counts = sum((jax.lax.population_count(x) << 8 * i for i, x in enumerate(own)), jnp.int32(0))
+    masks = [columns >> CHUNK * i & (1 << CHUNK) - 1 for i in range(len(materials))]
+    counts = sum((jax.lax.population_count(x) << 8 * i for i, x in enumerate(masks)), jnp.int32(0))
     before = (counts.astype(jnp.float32) @ _BEFORE.T).astype(jnp.int32)
-    return {material: _Ground(x, before >> 8 * i & 255) for i, (material, x) in enumerate(zip(materials, own))}
+    return {material: _Ground(x, before >> 8 * i & 255) for i, (material, x) in enumerate(zip(materials, masks))}
 
 
 def _nth_cell(ground: _Ground, nth: jax.Array) -> jax.Array:

@@ -176,7 +176,7 @@ def _update(scene: _Scene, index: jax.Array) -> _Scene:
             other,
         ]
     )
-    own = material_of(scene.cells.at[cell].get(mode="clip"))
+    ground = material_of(scene.cells.at[cell].get(mode="clip"))
     outside = len(scene.cells)
     leaves, changes = moves | dies, moves | breaks
     targets = [
@@ -185,7 +185,7 @@ def _update(scene: _Scene, index: jax.Array) -> _Scene:
         jnp.where(fires, arrow_cell, outside),
     ]
     values = [
-        own.astype(jnp.uint16),
+        ground.astype(jnp.uint16),
         jnp.where(breaks, jnp.uint16(things.PATH), pack(material, kind, index)),
         pack(at(materials, aim), ARROW, born),
     ]

@@ -128,8 +128,8 @@ class Crafter(DeviceEnv[State]):
         return EVENTS[key[0]].encode()
 
     def scene(self, state: State) -> display.Scene:
-        own = state.direction, state.is_sleeping, state.inventory, state.achievements, state.event
-        return display.Scene(view.tiles(state), *own, self.caption_key(state))
+        player = state.direction, state.is_sleeping, state.inventory, state.achievements, state.event
+        return display.Scene(view.tiles(state), *player, self.caption_key(state))
 
     def draw(self, scene: display.Scene) -> Terminal:
         return display.draw(self, scene)

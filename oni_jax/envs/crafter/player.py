@@ -231,14 +231,14 @@ def _move(state: State, operation: jax.Array, argument: jax.Array) -> tuple[Stat
     """Turns to a direction, and goes there if the cell is free."""
     turns = operation == Operation.MOVE
     direction = jnp.where(turns, argument, state.direction)
-    own = cell_of(state.position)
-    target = own + jnp.asarray(STEPS)[direction]
+    cell = cell_of(state.position)
+    target = cell + jnp.asarray(STEPS)[direction]
     there = state.cells[target]
     moves = turns & is_empty(there) & jnp.asarray(things.IS_OPEN_TO_PLAYER)[material_of(there)]
-    new = jnp.where(moves, target, own)
+    new = jnp.where(moves, target, cell)
     material = material_of(state.cells[new])
     burns = turns & (material == things.LAVA)
-    cells = state.cells.at[own].set(material_of(state.cells[own]).astype(jnp.uint16))
+    cells = state.cells.at[cell].set(material_of(state.cells[cell]).astype(jnp.uint16))
     state = state._replace(
         direction=direction,
         position=position_of(new),

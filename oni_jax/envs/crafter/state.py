@@ -99,14 +99,14 @@ def begin(materials: Array, kinds: Array, positions: Array) -> State:
     objects = jnp.stack([kinds.astype(jnp.int32), at, jnp.asarray(FIRST_HEALTH)[kinds], 0 * index, index + 1], axis=1)
     objects = jnp.pad(jnp.where(exists[:, None], objects, 0), ((0, MAX_OBJECTS - len(kinds)), (0, 0)))
     position = jnp.full(2, SIZE // 2, jnp.int32)
-    own = cell_of(position)
+    player_cell = cell_of(position)
     standing = jnp.where(exists, at, len(flat))
     cells = flat.at[standing].set(pack(material_of(flat[at]), kinds, index), mode="drop")
-    chunks = jnp.full(NUM_CHUNKS, NEVER, jnp.int32).at[chunk_of(own)].set(0)
+    chunks = jnp.full(NUM_CHUNKS, NEVER, jnp.int32).at[chunk_of(player_cell)].set(0)
     chunks = chunks.at[jnp.where(exists, chunk_of(at), NUM_CHUNKS)].min(index + 1, mode="drop")
     inventory = jnp.zeros(len(things.ITEMS), jnp.int32).at[: len(things.VITALS)].set(things.MAX_AMOUNT)
     return State(
-        cells=cells.at[own].set(pack(material_of(flat[own]), PLAYER, 0)),
+        cells=cells.at[player_cell].set(pack(material_of(flat[player_cell]), PLAYER, 0)),
         objects=objects,
         num_objects=exists.sum(dtype=jnp.int32),
         chunk_entered=chunks,

@@ -60,11 +60,11 @@ def load_stock(size: int) -> Map:
 def write_stock(path: pathlib.Path, size: int) -> None:
     """Makes the stock's maps, many of them on all cores, and saves them. Raises UserError: see `load_stock`."""
     seeds = [episode_seed(SEED, number) for number in range(1, size + 1)]
-    own = path.with_suffix(f".{uuid.uuid4().hex}")  # other processes may be making the same
+    temporary = path.with_suffix(f".{uuid.uuid4().hex}")  # other processes may be making the same
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(own, b"")  # fails now, rather than after a minute's work
-        own.unlink()  # which a killed process would leave
+        write_atomically(temporary, b"")  # fails now, rather than after a minute's work
+        temporary.unlink()  # which a killed process would leave
         with contextlib.ExitStack() as stack:
             made: Iterable[Map] = map(make_map, seeds)
             if size > FEW:
@@ -73,13 +73,13 @@ def write_stock(path: pathlib.Path, size: int) -> None:
             maps = Map(*(np.stack(field) for field in zip(*made)))
         file = io.BytesIO()
         np.savez_compressed(file, **maps._asdict())
-        write_atomically(own, file.getbuffer())
-        own.replace(path)
+        write_atomically(temporary, file.getbuffer())
+        temporary.replace(path)
     except OSError as error:
         raise UserError(f"{path}: can't be written ({error}): set {CACHE} to a folder that can") from error
     finally:
         with contextlib.suppress(OSError):
-            own.unlink()
+            temporary.unlink()
 
 
 def _made_by_children(seeds: Sequence[int], stack: contextlib.ExitStack) -> Iterator[Map]:

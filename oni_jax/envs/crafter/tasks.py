@@ -79,7 +79,7 @@ class Pursued(DeviceWrapper):
     @property
     def stages(self) -> np.ndarray:
         """The goal of each stage, as one of G [stages, G] bool; a stage without a goal where the task has none."""
-        return np.array([[goal == own for goal in self.env.spec.goals] for own in self.task.goals or ("",)])
+        return np.array([[goal == stage for goal in self.env.spec.goals] for stage in self.task.goals or ("",)])
 
 
 def is_done_as_asked(task: Task, state: State) -> Array:

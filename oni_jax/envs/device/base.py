@@ -24,7 +24,7 @@ class Step(NamedTuple, Generic[State]):
 
     state: State
     reward: jax.Array  # [] float32
-    terminated: jax.Array  # [] bool; the episode ended by its own rules
+    terminated: jax.Array  # [] bool; the episode ended by its rules
     truncated: jax.Array | bool = False  # [] bool; the environment cuts it off; one that terminates too has terminated
 
 

@@ -46,7 +46,7 @@ def _step_key(key: jax.Array, number: int | jax.Array, length: int | jax.Array) 
 
 
 def step_limit(env: DeviceEnv, max_episode_steps: int) -> int:
-    """Returns the steps after which an episode is cut off: the environment's own limit, or this one if it is less."""
+    """Returns the steps after which an episode is cut off: the environment's limit, or this one if it is less."""
     return min(env.max_episode_steps or max_episode_steps, max_episode_steps)
 
 

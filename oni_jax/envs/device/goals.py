@@ -148,8 +148,8 @@ class WithGoals(DeviceWrapper):
     def stats(self, state: Goals) -> jax.Array:
         kinds = state.num_open / jnp.maximum(1, state.num_open.sum())
         achieved = (state.was_suggested & state.reached).sum() / jnp.maximum(1, state.was_suggested.sum())
-        own = [state.num_paid[None], kinds, achieved[None]]
-        return jnp.concatenate([self.env.stats(state.inner), *own]).astype(jnp.float32)
+        stats = [state.num_paid[None], kinds, achieved[None]]
+        return jnp.concatenate([self.env.stats(state.inner), *stats]).astype(jnp.float32)
 
 
 def same_meaning(names: Sequence[str], groups: Sequence[tuple[str, ...]]) -> np.ndarray:

@@ -79,22 +79,22 @@ class GymnaxEnv(DeviceEnv[State]):
         return next((int(getattr(self.params, name)) for name in _LIMITS if hasattr(self.params, name)), None)
 
     def reset(self, key: jax.Array) -> State:
-        observation, own = self.env.reset_env(key, self.params)
-        return State(own, _named(observation), jnp.int32(0))
+        observation, inner = self.env.reset_env(key, self.params)
+        return State(inner, _named(observation), jnp.int32(0))
 
     def step(self, state: State, action: jax.Array, key: jax.Array) -> Step[State]:
-        observation, own, reward, done, *rest = self.env.step_env(key, state.own, action, self.params)
+        observation, inner, reward, done, *rest = self.env.step_env(key, state.own, action, self.params)
         num_steps = state.num_steps + 1
-        terminated, truncated = self._endings(own, num_steps, done, rest)
-        state = State(own, _named(observation), num_steps)
+        terminated, truncated = self._endings(inner, num_steps, done, rest)
+        state = State(inner, _named(observation), num_steps)
         return Step(state, jnp.float32(reward), jnp.bool_(terminated), jnp.bool_(truncated))
 
-    def _endings(self, own: Any, num_steps: jax.Array, done: Any, rest: list) -> tuple[Any, Any]:
+    def _endings(self, inner: Any, num_steps: jax.Array, done: Any, rest: list) -> tuple[Any, Any]:
         """Returns (terminated, truncated) after a step; `rest` is what its outcome has after `done`."""
         if len(rest) == 2:  # truncated, info
             return done, rest[0]
         if hasattr(self.env, "is_truncated"):  # gymnax from 1.0 on, where a step limit is no end
-            return done, self.env.is_truncated(own, self.params)
+            return done, self.env.is_truncated(inner, self.params)
         limit = self.max_episode_steps
         return (done if limit is None else done & (num_steps < limit)), False
 

@@ -36,18 +36,18 @@ class WithHistory(DeviceWrapper):
 
     @property
     def spec(self) -> EnvSpec:
-        own = self.env.spec
-        return own._replace(observations={**own.observations, **past_specs(own, self.names)})
+        spec = self.env.spec
+        return spec._replace(observations={**spec.observations, **past_specs(spec, self.names)})
 
     def reset(self, key: jax.Array) -> State:
-        own = self.env.reset(key)
+        inner = self.env.reset(key)
         length = max(past.length for past in past_of(self.names).values())
-        seen = {name: jnp.broadcast_to(x, (length + 1, *x.shape)) for name, x in self._read(own).items()}
-        return State(own, seen, jnp.full(length, NO_ACTION, jnp.int32), jnp.zeros(length + 1, jnp.int32))
+        seen = {name: jnp.broadcast_to(x, (length + 1, *x.shape)) for name, x in self._read(inner).items()}
+        return State(inner, seen, jnp.full(length, NO_ACTION, jnp.int32), jnp.zeros(length + 1, jnp.int32))
 
-    def _read(self, own: Any) -> dict[str, jax.Array]:
+    def _read(self, inner: Any) -> dict[str, jax.Array]:
         needed = {past.source for past in past_of(self.names).values()} - {*COUNTED}
-        shown = observe_all(self.env, own) if CAPTION in needed else self.env.observe(own)
+        shown = observe_all(self.env, inner) if CAPTION in needed else self.env.observe(inner)
         return {name: shown[name] for name in sorted(needed)}
 
     def step(self, state: State, action: jax.Array, key: jax.Array) -> Step[State]:

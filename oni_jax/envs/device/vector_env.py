@@ -27,7 +27,7 @@ class DeviceVectorEnv(VectorEnv):
       env: of one environment.
       num_envs: N.
       seed, first_index: environment i draws its episodes from a key of (seed, first_index + i).
-      max_episode_steps: steps after which an episode is truncated, if it is not by the environment's own limit.
+      max_episode_steps: steps after which an episode is truncated, if it is not by the environment's limit.
       spec: with the observations to show; with all when left out.
       first_number: of the episodes that come first.
     """

@@ -41,9 +41,11 @@ class SingleGame(NetHackVectorEnv, WatchedEnv):
         ttyrec: str | None = None,
     ):
         self._ttyrec = ttyrec
-        own = dataclasses.replace(settings, share_code=False)
+        unshared = dataclasses.replace(settings, share_code=False)
         try:
-            super().__init__(TASKS[root_env], 1, lambda index, episode: seeds, 0, max_episode_steps, observations, own)
+            super().__init__(
+                TASKS[root_env], 1, lambda index, episode: seeds, 0, max_episode_steps, observations, unshared
+            )
         except OSError as error:
             if ttyrec is not None and error.filename == ttyrec:
                 raise

@@ -60,10 +60,10 @@ def queries_of(config: Ask) -> list[tuple[AnnotationConfig, str]]:
         raise UserError(
             f"--query {query}: is not known; use one of {', '.join(QUERIES)}; one of your own needs --plugin"
         )
-    kinds = [(own.annotation, query or reward_type(own).query) for own in config.terms_by_goal()]
+    kinds = [(term.annotation, query or reward_type(term).query) for term in config.terms_by_goal()]
     asked = [(annotation, kind) for annotation, kind in kinds if kind]
     if not asked:
-        name = ",".join(own.reward.llm_reward_type for own in config.terms())
+        name = ",".join(term.reward.llm_reward_type for term in config.terms())
         raise UserError(f"--llm_reward_type {name}: asks no LLM while it trains; name the kind of query with --query")
     if models:
         names = [*dict.fromkeys(name.strip() for name in models.split(",") if name.strip())]
@@ -71,5 +71,7 @@ def queries_of(config: Ask) -> list[tuple[AnnotationConfig, str]]:
             raise UserError(f"--compare_models {models}: names no two models; write --compare_models one,another")
         if not all(annotation.llm_server_addr for annotation, _ in asked):
             raise UserError(f"--compare_models {models}: are models of a server; name it with --llm_server_addr")
-        asked = [(dataclasses.replace(own, llm_model=name), kind) for own, kind in asked for name in names]
+        asked = [
+            (dataclasses.replace(annotation, llm_model=name), kind) for annotation, kind in asked for name in names
+        ]
     return [*dict.fromkeys(asked)]

@@ -37,8 +37,8 @@ def ask(config: Ask, stop: StopRequest) -> int:
             make_client(question.config, question.prompt)
         names = report.name_questions(asked)
         trials = [
-            Trial(question, name, its, rate, has_counts=bool(own.llm_server_addr))
-            for question, name, its, (own, _) in zip(questions, names, items, asked)
+            Trial(question, name, its, rate, has_counts=bool(annotation.llm_server_addr))
+            for question, name, its, (annotation, _) in zip(questions, names, items, asked)
         ]
         shown: set[str] = set()
         for trial in trials:

@@ -82,7 +82,7 @@ def summary_lines(
     yield f"{UNREADABLE}: {num_first / len(answered):.1%} at first, {num_again / len(answered):.1%} after asking again"
     if num_without := sum(x.answer is not None and not x.replies[-1].has_logprobs for x in answered if asks_word):
         yield f"log-probabilities: {num_without:,} of {len(readable):,} answers have none, and are worth 0 or 1"
-    secs = [x for own in answered for x in own.secs]
+    secs = [x for query in answered for x in query.secs]
     middle, high = np.percentile(secs, [50, 95])
     yield f"latency: median {middle:.2f} s, 95 % {high:.2f} s, with at most {config.llm_max_in_flight} in flight"
     means = total.prompt / len(answered), total.completion / len(answered)
@@ -135,10 +135,10 @@ def name_questions(asked: Sequence[tuple[AnnotationConfig, str]]) -> list[str]:
     values: list[Mapping[str, object]] = [
         {field.name: value for field, value in settings(config) if not field.metadata["secret"]} for config, _ in asked
     ]
-    differ = [name for name in values[0] if len({own[name] for own in values}) > 1]
+    differ = [name for name in values[0] if len({flag_values[name] for flag_values in values}) > 1]
     return [
-        " ".join([kind, *(f"--{name} {own[name]}" for name in differ if own[name] != "")])
-        for (_, kind), own in zip(asked, values)
+        " ".join([kind, *(f"--{name} {flag_values[name]}" for name in differ if flag_values[name] != "")])
+        for (_, kind), flag_values in zip(asked, values)
     ]
 
 

@@ -42,13 +42,13 @@ def pack_contribution(contribution: Contribution) -> dict[str, np.ndarray]:
 def merge_contributions(packed: Sequence[Mapping[str, np.ndarray]]) -> Contribution:
     """Merges the packed contributions of all processes, in order of process index."""
     report = WorldReport(
-        episodes=[stats for own in packed for stats in own.get("episodes", ())],
-        failures=[f"process {i}: {text}" for i, own in enumerate(packed) for text in own["failures"]],
-        num_restarts=sum(int(own["num_restarts"]) for own in packed),
-        notes=list(dict.fromkeys(text for own in packed for text in own["notes"].tolist())),
+        episodes=[stats for part in packed for stats in part.get("episodes", ())],
+        failures=[f"process {i}: {text}" for i, part in enumerate(packed) for text in part["failures"]],
+        num_restarts=sum(int(part["num_restarts"]) for part in packed),
+        notes=list(dict.fromkeys(text for part in packed for text in part["notes"].tolist())),
     )
-    captions = (merge_captions([_unpack(end, own) for own in packed]) for end in StepCaptions._fields)
-    returns = [own_returns for own in packed for own_returns in own.get("intrinsic_returns", ())]
+    captions = (merge_captions([_unpack(end, part) for part in packed]) for end in StepCaptions._fields)
+    returns = [own_returns for part in packed for own_returns in part.get("intrinsic_returns", ())]
     return Contribution(StepCaptions(*captions), _annotations(packed[0]), report, returns)
 
 

@@ -46,12 +46,14 @@ def _meet(devices: DevicesConfig, in_slurm: bool, stop: StopRequest) -> None:
     """Waits until all processes have connected. Raises UserError after the time-out, or if they can't connect."""
     _check_own_name(devices.coordinator_address.rpartition(":")[0] or _slurm_host())
     jax.config.update("jax_enable_preemption_service", False)  # it would handle SIGTERM instead of us
-    own: dict[str, Any] = {} if in_slurm else {"num_processes": devices.num_processes, "process_id": devices.process_id}
+    options: dict[str, Any] = (
+        {} if in_slurm else {"num_processes": devices.num_processes, "process_id": devices.process_id}
+    )
     # By default JAX would take one accelerator for each of Slurm's tasks; an empty list selects all.
-    own |= {"local_device_ids": [], "heartbeat_timeout_seconds": HEARTBEAT_SECS}
+    options |= {"local_device_ids": [], "heartbeat_timeout_seconds": HEARTBEAT_SECS}
     # In a thread, since it blocks signal handlers; and JAX aborts the process at its own time-out, so ours comes first.
-    own["initialization_timeout"] = 2 * MEETING_SECS
-    initialize = functools.partial(jax.distributed.initialize, devices.coordinator_address or None, **own)
+    options["initialization_timeout"] = 2 * MEETING_SECS
+    initialize = functools.partial(jax.distributed.initialize, devices.coordinator_address or None, **options)
     meeting, start, logged = BackgroundThread("meeting", initialize), time.monotonic(), False
     meeting.start()
     where = f" at {devices.coordinator_address}" if devices.coordinator_address else ""

@@ -52,8 +52,8 @@ class SingleProcess:
     def broadcast_text(self, text: str) -> str:
         return text
 
-    def all_gather(self, own: Contribution) -> Contribution:
-        return own
+    def all_gather(self, contribution: Contribution) -> Contribution:
+        return contribution
 
 
 SINGLE_PROCESS = SingleProcess()
@@ -109,14 +109,14 @@ class Peers:
 
         Collective.
         """
-        own: dict[str, np.ndarray] = {}
+        arrays: dict[str, np.ndarray] = {}
         if self.is_primary:
             leaves = jax.tree.leaves(saved.state if saved else state)
-            own |= {f"state {i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
+            arrays |= {f"state {i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
         if saved:
-            own |= {f"reward {name}": x for name, x in saved.reward.items()}
-            own["progress"] = np.array(json.dumps(saved.progress))
-        received = self._broadcast(own)
+            arrays |= {f"reward {name}": x for name, x in saved.reward.items()}
+            arrays["progress"] = np.array(json.dumps(saved.progress))
+        received = self._broadcast(arrays)
         structure = jax.tree.structure(state)
         state = jax.tree.unflatten(structure, [received[f"state {i}"] for i in range(structure.num_leaves)])
         if "progress" not in received:
@@ -133,8 +133,8 @@ class Peers:
 
     def check_settings(self, config: Config) -> None:
         """Raises UserError in all processes unless all have the same settings. Collective."""
-        own = np.array(config_to_json(of_all_processes(config)))
-        texts = [str(found["config"]) for found in self.all_gather_arrays({"config": own})]
+        config_json = np.array(config_to_json(of_all_processes(config)))
+        texts = [str(found["config"]) for found in self.all_gather_arrays({"config": config_json})]
         for index, text in enumerate(texts):
             if text != texts[0]:
                 differences = "; ".join(changed(config_from_json(texts[0]), config_from_json(text)))
@@ -150,9 +150,9 @@ class Peers:
         """Returns the primary process's text. Collective."""
         return str(self.all_gather_arrays({"text": np.array(text)})[0]["text"])
 
-    def all_gather(self, own: Contribution) -> Contribution:
+    def all_gather(self, contribution: Contribution) -> Contribution:
         """Returns all processes' contributions, merged, and exchanges their decisions. Collective, once a batch."""
-        found = self.all_gather_arrays({**pack_contribution(own), "decision": np.array(self._decision)})
+        found = self.all_gather_arrays({**pack_contribution(contribution), "decision": np.array(self._decision)})
         self._decision = Decision()
         self._agreed = Decision(*np.any([packed.pop("decision") for packed in found], axis=0).tolist())
         return merge_contributions(found)

@@ -26,7 +26,7 @@ def dense_of_ids(ids: Array, embedding: Array, kernel: Array) -> Array:
     tables = jnp.einsum("gd,kdf->kgf", embedding, parts)
 
     def add(total: Array, position: tuple[Array, Array]) -> tuple[Array, None]:
-        table, own = position
-        return total + table.at[own].get(mode="promise_in_bounds"), None
+        table, rows = position
+        return total + table.at[rows].get(mode="promise_in_bounds"), None
 
     return jax.lax.scan(add, jnp.zeros((len(ids), tables.shape[2])), (tables, ids.T))[0]

@@ -76,7 +76,7 @@ class RndReward(Reward):
 
     def init(self, key: Array) -> RndState:
         keys, zeros = jax.random.split(key), self._reader.zeros()
-        target, params = (jax.jit(own.init)(k, zeros) for own, k in zip((self._target, self._predictor), keys))
+        target, params = (jax.jit(network.init)(k, zeros) for network, k in zip((self._target, self._predictor), keys))
         return RndState(
             target=target,
             predictor=ModelState(params, self._optimizer.init(params)),

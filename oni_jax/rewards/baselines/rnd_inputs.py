@@ -99,7 +99,7 @@ MAX_NORMALISED = 5.0
 
 def normalised(inputs: Inputs, moments: Mapping[str, Moments]) -> Inputs:
     """Returns the inputs, those with moments normalised and clipped."""
-    normalised = {name: normalise(inputs[name], own) for name, own in moments.items()}
+    normalised = {name: normalise(inputs[name], statistics) for name, statistics in moments.items()}
     # BK: the statistics before this batch; in the beginning, mean 0 and variance 1.
     return {**inputs, **{name: jnp.clip(x, -MAX_NORMALISED, MAX_NORMALISED) for name, x in normalised.items()}}
 

@@ -43,14 +43,14 @@ class CodePotential(WindowPotential):
             found = self._sandbox.call(windows.take(rows))
         except CodeError as error:
             raise UserError(f"{self._path}: {error}") from None
-        for own in found:
-            if own.problem:
+        for result in found:
+            if result.problem:
                 self._num_failed += 1
-                kind = own.problem.partition(":")[0]
+                kind = result.problem.partition(":")[0]
                 if kind not in self._problems:
                     self._problems.add(kind)
-                    print(f"warning: {self._path} fails on a window, which counts as 0: {own.problem}", flush=True)
-        return [own.value for own in found]
+                    print(f"warning: {self._path} fails on a window, which counts as 0: {result.problem}", flush=True)
+        return [result.value for result in found]
 
     def metrics(self) -> Mapping[str, Array]:
         return {**super().metrics(), "potential_calls_failed": self._num_failed}

@@ -105,9 +105,9 @@ class GoalPotential(WindowPotential):
         """Returns the potentials of (steps before the last one, last step)."""
         if not pairs:
             return []
-        queries, transitions = (self._embed(own) for own in zip(*pairs))
+        queries, transitions = (self._embed(texts) for texts in zip(*pairs))
         found = self._vectors.similarities(queries, transitions)
-        return [own if own > self._threshold else 0.0 for own in found]
+        return [similarity if similarity > self._threshold else 0.0 for similarity in found]
 
     def _warn(self, num_new: int) -> None:
         if not (self._has_warned or self._num_near) and self._num_calls + num_new >= NUM_PROBED:

@@ -59,8 +59,8 @@ class PreferencePotential(PotentialScorer):
         embedded = self._network.apply(params, {name: states(name) for name in self._names}, method="embed")
         embedded = jnp.reshape(embedded, (horizon + num_steps, num_trajectories, -1))  # type: ignore
         # Row t of these is the oldest of the window at step t; before an episode's start, its first state stands in.
-        own = jnp.arange(num_steps)
-        steps = jnp.concatenate([own, own + 1]) if self._at_both_ends else own
+        offsets = jnp.arange(num_steps)
+        steps = jnp.concatenate([offsets, offsets + 1]) if self._at_both_ends else offsets
         num_before = jnp.sum(shown[past_name(horizon, ACTIONS)] == NO_ACTION, axis=-1)
         rows = steps[:, None, None] + jnp.maximum(jnp.arange(horizon), num_before[..., None])
         windows = embedded[rows, jnp.arange(num_trajectories)[:, None]]

@@ -40,9 +40,9 @@ def check_plain(path: str, code: str) -> None:
     if tree is None:
         return  # Monty says what is wrong
     names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
-    own = {node.id for node in names if isinstance(node.ctx, ast.Store)}
-    own |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-    used = {node.id for node in names} & _NOT_OURS - own
+    bound = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+    bound |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    used = {node.id for node in names} & _NOT_OURS - bound
     if used:
         raise UserError(
             f"{path}: uses {min(used)}, which is not there: rewrite it as plain Python, where obs is a dict such as "

@@ -35,7 +35,7 @@ class GoalLibrary(NamedTuple):
         """Returns the library of segments' captions with their goals, of which each is kept once."""
         index: dict[str, int] = {}
         rounds = [(key, [*dict.fromkeys(index.setdefault(goal, len(index)) for goal in goals)]) for key, goals in found]
-        return cls([*index], [key for key, _ in rounds], [own for _, own in rounds])
+        return cls([*index], [key for key, _ in rounds], [goals for _, goals in rounds])
 
 
 def write_library(folder: str, library: GoalLibrary) -> None:
@@ -86,7 +86,7 @@ def _check(library: GoalLibrary) -> None:
         raise ValueError(
             f"{len(library.goals)} goals, {len(library.keys)} captions, {len(library.indices)} lists of indices"
         )
-    for index in (index for own in library.indices for index in own):
+    for index in (index for indices in library.indices for index in indices):
         if type(index) is not int or not 0 <= index < len(library.goals):
             raise ValueError(f"{index!r} is no index of a goal")
 
@@ -126,4 +126,4 @@ class GoalVectors(NamedTuple):
     def similarities(self, queries: np.ndarray, transitions: np.ndarray) -> list[float]:
         """Returns the largest cosine of steps [R, D] to a goal of the keys nearest to the steps before them [R, D]."""
         near = [sorted({goal for key in keys for goal in self.indices[key]}) for keys in self.nearest(queries).tolist()]
-        return [float(np.max(self.goals[own] @ x)) if own else 0.0 for own, x in zip(near, transitions)]
+        return [float(np.max(self.goals[indices] @ x)) if indices else 0.0 for indices, x in zip(near, transitions)]

@@ -67,8 +67,8 @@ class PotentialScorer(Scorer):
         return self.phi(state.params, seen, features)
 
     def track(self, state: PotentialState, raw: Array) -> PotentialState:
-        own = raw[: len(raw) // 2]  # of both ends of the steps, see `combine.Potential`
-        every = parallel.all_gather(own, axis=1)
+        before = raw[: len(raw) // 2]  # of both ends of the steps, see `combine.Potential`
+        every = parallel.all_gather(before, axis=1)
         added = Moments(jnp.mean(every), jnp.var(every), jnp.float32(every.size))
         moments, num_steps = state.scale
         is_fixed = num_steps >= self._warmup_steps
@@ -159,7 +159,7 @@ class PublishedShaping(Paid):
     # BK: before an episode's first step the windows hold the action that is about to be taken; here there is none.
 
     def __init__(self, potential: PotentialScorer, gamma: float, num_envs: int):
-        super().__init__(_Unscaled(potential, num_envs), "own")
+        super().__init__(_Unscaled(potential, num_envs), "before")
         self._gamma, self.pays_for, self.reads_counts = gamma, "", False
 
     def score(

@@ -1,4 +1,4 @@
-"""Generated code in Monty, a Python interpreter in processes of its own: no files, no network, few imports, limits.
+"""Generated code in Monty, a Python interpreter in separate processes: no files, no network, few imports, limits.
 
 The code defines `compute_reward(obs, past_obs, past_actions) -> (float, dict of floats)`. It is called on windows, some
 hundreds at a time, and sees no more of the world than these.
@@ -123,7 +123,7 @@ class Sandbox:
         if not self._has_worked:
             rows = range(0, number, max(1, number // NUM_PROBED))[:NUM_PROBED]
             probed = [value for row in rows for value in self._call_all(windows.take([row]))]
-            if any(own.problem.startswith(_LIMITS) for own in probed):
+            if any(result.problem.startswith(_LIMITS) for result in probed):
                 self._check_works(probed)
         self._broken = []
         size = min(WINDOWS_AT_ONCE, max(1, math.ceil(number / self._num_workers)))

@@ -86,7 +86,7 @@ class Matcher:
         """Returns the same by what was suggested."""
         if not words:
             return np.zeros(len(self._goals) + 1, np.float32)
-        cosines = np.array([[goal == own for own in words] for goal in self._goals], np.float32)
+        cosines = np.array([[goal == word for word in words] for goal in self._goals], np.float32)
         if self._embed:
             cosines = self._embed(self._goals) @ self._embed(words).T
         matches = cosines > self._settings.threshold if self._embed else cosines > 0
@@ -138,12 +138,12 @@ class SuggestedGoalReward(GoalReward):
     Args:
         prompt: of the queries.
         matcher: of their answers with the environment's goals.
-        is_slow: the matcher asks a server: it works in a thread of its own.
+        is_slow: the matcher asks a server: it works in a separate thread.
         memo: of the matcher's embeddings, to be written with each checkpoint; None: there is none.
         max_asked: queries without an answer yet; no more than the backlog takes, which would drop them.
     """
 
-    captions_read = ("own",)
+    captions_read = ("before",)
 
     def __init__(
         self,
@@ -167,22 +167,22 @@ class SuggestedGoalReward(GoalReward):
         self._coverage = 0.0
 
     def observe(self, captions: StepCaptions) -> None:
-        own, unanswered = captions.own, Counter[bytes]()
+        before, unanswered = captions.before, Counter[bytes]()
         if len(self._items) > MAX_KNOWN:
             for known in (self._items, self._captions, self._waiting, self._given):
                 known.clear()
-        counts = np.bincount(own.index.ravel(), minlength=len(own.captions)).tolist()
+        counts = np.bincount(before.index.ravel(), minlength=len(before.captions)).tolist()
         num_covered = 0
-        for caption, count in zip(own.captions, counts):
+        for caption, count in zip(before.captions, counts):
             item = self._item(caption)
             if (worths := self._worths.get(item)) is not None:
                 self._new[caption] = worths
                 num_covered += count * (caption in self._given)
             elif item not in self._asked and item not in self._put_aside:
                 unanswered[item] += count
-        for item, weight in self._weights(unanswered, own).items():
+        for item, weight in self._weights(unanswered, before).items():
             self._waiting[item] = self._waiting.get(item, 0.0) + weight
-        self._coverage = num_covered / max(1, own.index.size)
+        self._coverage = num_covered / max(1, before.index.size)
         room = max(0, self._max_asked - len(self._asked))
         chosen = heapq.nlargest(room, self._waiting, key=self._waiting.__getitem__)
         for item in reversed(chosen):

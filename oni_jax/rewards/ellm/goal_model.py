@@ -158,7 +158,7 @@ class GoalModel:
         self.params: PyTree = None  # the newest that `use` was given
 
     def init(self, key: Array) -> ModelState:
-        inputs = {name: jnp.zeros((1, *own.shape), own.dtype) for name, own in self.reader.columns.items()}
+        inputs = {name: jnp.zeros((1, *column.shape), column.dtype) for name, column in self.reader.columns.items()}
         return self._trainer.init(jax.jit(self._network.init)(key, inputs))
 
     def log_odds(self, params: PyTree, env: Any, state: PyTree) -> Array:
@@ -196,8 +196,12 @@ class GoalModel:
     def learn(self, items: Sequence[bytes], inputs: Sequence[Mapping[str, np.ndarray]], worths: Sequence[Any]) -> None:
         """Takes in new answers: items, the model's inputs, and what the goals are worth [G + 1]."""
         rows = [
-            {**own, TARGET: (np.asarray(worth)[:-1] > 0).astype(np.float32), CODE: np.frombuffer(_code(item), np.uint8)}
-            for item, own, worth in zip(items, inputs, worths, strict=True)
+            {
+                **columns,
+                TARGET: (np.asarray(worth)[:-1] > 0).astype(np.float32),
+                CODE: np.frombuffer(_code(item), np.uint8),
+            }
+            for item, columns, worth in zip(items, inputs, worths, strict=True)
         ]
         self._learnt.update(map(_code, items))
         kept = []
@@ -222,8 +226,10 @@ class GoalModel:
         for first in range(0, len(inputs), CHUNK):
             rows = inputs[first : first + CHUNK]
             padded = {
-                name: np.stack([*(row[name] for row in rows), *[np.zeros(own.shape, own.dtype)] * (CHUNK - len(rows))])
-                for name, own in self.reader.columns.items()
+                name: np.stack(
+                    [*(row[name] for row in rows), *[np.zeros(column.shape, column.dtype)] * (CHUNK - len(rows))]
+                )
+                for name, column in self.reader.columns.items()
             }
             found.append(np.asarray(self._predict(params, padded))[: len(rows)])
         return np.concatenate(found) if found else np.zeros((0, self._network.num_goals), np.float32)

@@ -65,9 +65,9 @@ class ModelledGoalReward(SuggestedGoalReward):
     def observe(self, captions: StepCaptions) -> None:
         super().observe(captions)
         if self.other_observations:  # else the answers' texts say all
-            steps = self._steps_of_items(captions.own)
+            steps = self._steps_of_items(captions.before)
             met = [item for item in steps if item in self._worths and not self.model.knows(item)]
-            self._learn({item: self.model.reader.of_step(captions.own, steps[item]) for item in met})
+            self._learn({item: self.model.reader.of_step(captions.before, steps[item]) for item in met})
 
     def _steps_of_items(self, captions: CaptionBatch) -> Mapping[bytes, int]:
         """Returns a step of each item of a batch."""

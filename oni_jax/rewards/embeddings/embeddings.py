@@ -84,10 +84,10 @@ class WordEmbedder:
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         found = [direction(self._vector, text) for text in texts]
-        self._size = self._size or next((len(own) for own in found if own is not None), 0)
+        self._size = self._size or next((len(vector) for vector in found if vector is not None), 0)
         if not self._size:
             raise UserError(f"--word_vectors: has no word of {texts[0][:60]!r}; name another file")
-        return np.stack([np.zeros(self._size) if own is None else own for own in found]).astype(np.float32)
+        return np.stack([np.zeros(self._size) if vector is None else vector for vector in found]).astype(np.float32)
 
 
 def sentence_folder(model: str) -> str:
@@ -138,7 +138,7 @@ class SentenceEncoder:
         self._run = jax.jit(functools.partial(embed, bert.shape))
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        tokens = [own.ids for own in self._tokenizer.encode_batch(list(texts))]
+        tokens = [encoding.ids for encoding in self._tokenizer.encode_batch(list(texts))]
         vectors: dict[int, np.ndarray] = {}
         # A text's vector does not depend on the others: its length alone says how it is padded.
         for length, shorter in zip(self._lengths, [0, *self._lengths]):
@@ -149,8 +149,8 @@ class SentenceEncoder:
 
     def _encode(self, tokens: Sequence[Sequence[int]], length: int) -> np.ndarray:
         ids, mask = np.zeros((2, TEXTS_PER_CALL, length), np.int32)
-        for i, own in enumerate(tokens):
-            ids[i, : len(own)], mask[i, : len(own)] = own, 1
+        for i, token_ids in enumerate(tokens):
+            ids[i, : len(token_ids)], mask[i, : len(token_ids)] = token_ids, 1
         return np.asarray(self._run(self._params, ids, mask))[: len(tokens)]
 
 

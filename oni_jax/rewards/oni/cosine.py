@@ -42,8 +42,8 @@ class CosineScorer(LookUp):
 
         @functools.lru_cache(CACHE_SIZE)
         def similarity(caption: bytes) -> float:
-            own = direction(vector, caption.decode("latin-1"))
-            return 0.0 if own is None else float(own @ goal)
+            caption_vector = direction(vector, caption.decode("latin-1"))
+            return 0.0 if caption_vector is None else float(caption_vector @ goal)
 
         return similarity
 

@@ -38,10 +38,10 @@ class Keyboard:
             now = termios.tcgetattr(self._terminal)
             if now[_LOCAL] & _LINES:
                 self._before = now
-                own: list[Any] = [*now[:_CONTROL_CHARS], list(now[_CONTROL_CHARS])]
-                own[_LOCAL] &= ~_LINES
-                own[_CONTROL_CHARS][termios.VMIN], own[_CONTROL_CHARS][termios.VTIME] = 1, 0
-                termios.tcsetattr(self._terminal, termios.TCSANOW, own)
+                changed: list[Any] = [*now[:_CONTROL_CHARS], list(now[_CONTROL_CHARS])]
+                changed[_LOCAL] &= ~_LINES
+                changed[_CONTROL_CHARS][termios.VMIN], changed[_CONTROL_CHARS][termios.VTIME] = 1, 0
+                termios.tcsetattr(self._terminal, termios.TCSANOW, changed)
                 return True
         return False
 

@@ -62,17 +62,17 @@ class Page(NamedTuple):
 def page(canvas: Canvas, height: int, content: Content) -> Page:
     """Returns `height` lines at most; the last one says which keys there are."""
     lines = header(canvas, content.row, content.run, content.state)
-    own = Page([])
+    body = Page([])
     if content.shown == EPISODE_PAGE:
         lines = lines if len(lines) + ROWS < height else lines[:1]
         room = max(0, min(ROWS, height - len(lines) - 1))
-        own = Page([canvas.line("")] * room, range(room))
+        body = Page([canvas.line("")] * room, range(room))
     elif content.shown == QUEUES_PAGE:
-        own = Page(gauges(canvas, content.row, content.run, QUEUES)[: max(0, height - len(lines) - 1)])
+        body = Page(gauges(canvas, content.row, content.run, QUEUES)[: max(0, height - len(lines) - 1)])
     elif content.row:
-        own = _overview(canvas, height - len(lines) - 1, content)
-    episode = range(len(lines) + own.episode.start, len(lines) + own.episode.stop)
-    lines += own.lines
+        body = _overview(canvas, height - len(lines) - 1, content)
+    episode = range(len(lines) + body.episode.start, len(lines) + body.episode.stop)
+    lines += body.lines
     lines += _log(canvas, height - len(lines) - 1, content.log)
     if content.has_keys:
         lines = lines[: height - 1] + [canvas.line("")] * (height - 1 - len(lines))
@@ -116,7 +116,7 @@ def _with_episode(canvas: Canvas, room: int, content: Content) -> Page:
     on_right = Canvas(canvas.console, canvas.width - COLUMNS - GAP)
     titles = _titles(content) if on_right.width >= MIN_CHART_WIDTH else {}
     curves = {label: content.curves[label] for label in titles}
-    others = {label: own for label, own in OVERVIEW.items() if label not in titles}
+    others = {label: template for label, template in OVERVIEW.items() if label not in titles}
     lines = overview(canvas, content.row, content.run, {} if titles else content.curves, others)
     about = (f"{'episode':<{LABEL_WIDTH}}", "bold"), ("one of those being played", "dim")
     lines += [canvas.line(""), canvas.line(*about)]
@@ -136,7 +136,7 @@ def _with_charts(canvas: Canvas, room: int, content: Content) -> list[Text]:
     curves = {label: content.curves[label] for label in titles}
     if canvas.width < CHART_COLUMNS or not curves:
         return []
-    others = {label: own for label, own in OVERVIEW.items() if label not in curves}
+    others = {label: template for label, template in OVERVIEW.items() if label not in curves}
     lines = [*overview(canvas, content.row, content.run, {}, others), canvas.line("")]
     beside = charts_beside(canvas, len(curves))
     height = (room - len(lines)) // -(-len(curves) // beside) - 1

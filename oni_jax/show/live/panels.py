@@ -51,7 +51,7 @@ class Canvas:
         room = max(1, self.width - LABEL_WIDTH)
         wrapped = content.wrap(self.console, room) if content.cell_len > room else [content]
         labels = [label] + [""] * (MAX_LINES - 1)
-        return [self.line((f"{own:<{LABEL_WIDTH}}", "bold"), line) for own, line in zip(labels, wrapped)]
+        return [self.line((f"{heading:<{LABEL_WIDTH}}", "bold"), line) for heading, line in zip(labels, wrapped)]
 
     def _text(self, part: str | Phrase) -> Text:
         text, style = (part, "") if isinstance(part, str) else part
@@ -128,8 +128,10 @@ def charts(
     width = canvas.width // beside - 2
     lines = []
     for i in range(0, len(drawn), beside):
-        own = [chart(curves[label], titles[label], width, height, canvas.ascii_only) for label in drawn[i : i + beside]]
-        for j, texts in enumerate(zip(*own)):
+        row_charts = [
+            chart(curves[label], titles[label], width, height, canvas.ascii_only) for label in drawn[i : i + beside]
+        ]
+        for j, texts in enumerate(zip(*row_charts)):
             style = "bold" if j == 0 else "dim" if j == height - 1 else "green"
             lines.append(canvas.line(("".join(f"{text[:width]:<{width + 2}}" for text in texts), style)))
         lines.append(canvas.line(""))
@@ -151,12 +153,12 @@ def answers(canvas: Canvas, given: Sequence[Answer], height: int) -> list[Text]:
     for answer in reversed(given):
         marks, style = MARKS.get(answer.said, ("*", ""))
         captions = [printable(caption) or NO_MESSAGE for caption in answer.item]
-        own = [canvas.line((f"{mark} {caption}", style)) for mark, caption in zip(marks, captions)]
+        block = [canvas.line((f"{mark} {caption}", style)) for mark, caption in zip(marks, captions)]
         if answer.said not in MARKS:
-            own.append(canvas.line(f"    {answer.said}: {_compact(answer.text)}"))
-        if len(lines) + len(own) > height:
+            block.append(canvas.line(f"    {answer.said}: {_compact(answer.text)}"))
+        if len(lines) + len(block) > height:
             break
-        lines += own
+        lines += block
     return lines
 
 

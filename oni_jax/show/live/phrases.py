@@ -39,7 +39,7 @@ class _Number(float):
 def phrases(templates: Mapping[str, Mapping[str, str]], row: Row, run: RunConfig) -> dict[str, list[Phrase]]:
     """Returns label -> phrases, in the order of the templates. What the row lacks is left out."""
     fields = _fields(row, run)
-    return {label: list(_filled(own, fields)) for label, own in templates.items()}
+    return {label: list(_filled(template, fields)) for label, template in templates.items()}
 
 
 def plain_line(row: Row, run: RunConfig) -> str:
@@ -100,7 +100,7 @@ def _intrinsic(row: Row, known: Known) -> str:
     """
     if names := [name for name in row if name.startswith(RETURN)]:
         returns = [(name.removeprefix(RETURN), known[name]) for name in names if name in known]
-        named = [f"{x:.3g}" + (f" ({own})" if len(returns) > 1 else "") for own, x in returns]
+        named = [f"{x:.3g}" + (f" ({name})" if len(returns) > 1 else "") for name, x in returns]
         return f"{', '.join(named)} an episode" if named else ""
     mean = known.get("loss/intrinsic_reward_mean")
     if mean is None or not (mean or known.get("rewarded_steps") or "server_state" in row):
@@ -123,8 +123,8 @@ def _achieved(known: Known) -> str:
     """Returns the other statistics of episodes, the largest first; as percent where they are rates of achievements."""
     form, least = (".0%", 0.005) if "episode/score" in known else (".3g", 1e-9)
     others = (name for name in known if re.fullmatch("episode/[^/]+", name) and name not in SHOWN_STATS)
-    own = {name: known[name] for name in others if abs(known[name]) >= least}
-    largest = sorted(own.items(), key=lambda item: -item[1])
+    shown = {name: known[name] for name in others if abs(known[name]) >= least}
+    largest = sorted(shown.items(), key=lambda item: -item[1])
     return ", ".join(f"{name.removeprefix('episode/').replace('_', ' ')} {value:{form}}" for name, value in largest)
 
 

@@ -106,7 +106,7 @@ def read_listed(folder: str, name: str) -> ListedRun:
         asked_steps=config.run.train_for_env_steps,
         mean_return=mean,
         num_episodes=0 if mean is None else min(config.run.stats_avg, int(_number(row, "episodes") or 0)),
-        reward=printable(",".join(own.reward.llm_reward_type for own in config.terms())),
+        reward=printable(",".join(term.reward.llm_reward_type for term in config.terms())),
         labels_by=printable(_labels_by(config, folder)) if "labels_held" in row else "",
         written=max(_written(folder)),
     )

@@ -119,7 +119,7 @@ def draw_panels(panels: Sequence[Panel], settings: Sequence[Setting]) -> Figure 
 
 def _of_rewards(panels: Sequence[Panel], settings: Sequence[Setting]) -> Sequence[Panel]:
     """Returns the panels, for each of the runs' rewards where a metric has a name for each reward."""
-    runs = [run for own in settings for run in own.runs]
+    runs = [run for setting in settings for run in setting.runs]
     labels = list(dict.fromkeys(label for run in runs for label in labels_of(run.config)))
     by_reward = [(panel, names_by_reward(panel.metric, labels)) for panel in panels]
     if all([*names] == [panel.metric] for panel, names in by_reward):
@@ -135,7 +135,7 @@ def _of_rewards(panels: Sequence[Panel], settings: Sequence[Setting]) -> Sequenc
 
 def _with_data(panels: Sequence[Panel], settings: Sequence[Setting]) -> Sequence[Panel]:
     """Returns the panels of which a run has data."""
-    runs = [run for own in settings for run in own.runs]
+    runs = [run for setting in settings for run in setting.runs]
     return [panel for panel in panels if any(len(series(run, panel.metric, panel.x)[0]) for run in runs)]
 
 

@@ -143,7 +143,9 @@ def _captions(config: ReportConfig, added: Mapping[bytes, int] | None) -> tuple[
         about.append(f"The reward also reads {', '.join(inspection.other_observations)}, set to zeros here.")
     header = ["caption", "reward", "raw", "count", *inspection.label_columns]
     ends = inspection.ends(config.num_messages)
-    return about, [Part(title.capitalize(), "", [(header, _caption_rows(own, header))]) for title, own in ends]
+    return about, [
+        Part(title.capitalize(), "", [(header, _caption_rows(captions, header))]) for title, captions in ends
+    ]
 
 
 def _caption_rows(rows: Sequence[InspectedCaption], header: Sequence[str]) -> list[list[str]]:
@@ -161,11 +163,11 @@ def _recordings(config: ReportConfig) -> list[Recording]:
     for suffix in reversed(MEDIA_TYPES):
         for path in [] if os.path.islink(folder) else glob.glob(f"{glob.escape(folder)}/*{suffix}"):
             found[path.removesuffix(suffix)] = path
-    own = f"-{config.experiment.replace('/', '_')}-"  # see show.recordings.file_stem
+    infix = f"-{config.experiment.replace('/', '_')}-"  # see show.recordings.file_stem
 
     def order(path: str) -> tuple[bool, str, float, str]:
         name = os.path.basename(path)
-        return own not in name, name.partition("-")[0], -os.lstat(path).st_mtime, name
+        return infix not in name, name.partition("-")[0], -os.lstat(path).st_mtime, name
 
     paths = sorted(found.values(), key=order)
     return [_recording(path) for path in paths[: config.num_recordings]]

@@ -24,7 +24,7 @@ def make_sweep_report(folder: str, names: Sequence[str]) -> bytes:
     Raises:
         UserError: no run has rows of metrics yet, or a file is damaged.
     """
-    folders = [own for name in names if last_row(own := os.path.join(folder, name))]
+    folders = [run_folder for name in names if last_row(run_folder := os.path.join(folder, name))]
     if not folders:
         raise UserError(f"{folder}: none of its {len(names)} runs has rows of metrics yet")
     settings = read_settings(folders, {*DRAWN, *METRICS})
@@ -44,7 +44,11 @@ def make_sweep_report(folder: str, names: Sequence[str]) -> bytes:
 
 def results(settings: Sequence[Setting]) -> list[list[str]]:
     """Returns the rows of a table: runs that differ in their seeds, their number, and means of their last values."""
-    there = [name for name in METRICS if any(last_value(run, name) is not None for own in settings for run in own.runs)]
+    there = [
+        name
+        for name in METRICS
+        if any(last_value(run, name) is not None for setting in settings for run in setting.runs)
+    ]
     rows = [["runs that differ in seed", "seeds", "steps", *(METRICS[name] for name in there)]]
     for setting in settings:
         steps = ", ".join(dict.fromkeys(f"{run.env_steps[-1]:,.0f}" for run in setting.runs))

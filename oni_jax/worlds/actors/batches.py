@@ -153,10 +153,12 @@ def step_captions(
         names: of observations.
         captions: holds the texts.
     """
-    before, after = ({name: own[name] for name in names} for own in (records[:-1], records[1:]))
+    before, after = ({name: rows[name] for name in names} for rows in (records[:-1], records[1:]))
     after |= {name: with_finals(after[name], x, episode_ends(records)) for name, x in finals.items()}
-    own, caused = (_caption_batch(x, captions) for x in (texts["caption"][:-1], texts["outcome_caption"][1:]))
-    return StepCaptions(own._replace(observations=before), caused._replace(observations=after))
+    captions_before, caused = (
+        _caption_batch(x, captions) for x in (texts["caption"][:-1], texts["outcome_caption"][1:])
+    )
+    return StepCaptions(captions_before._replace(observations=before), caused._replace(observations=after))
 
 
 def _caption_batch(ids: np.ndarray, captions: CaptionTable) -> CaptionBatch:
@@ -176,7 +178,7 @@ def make_unpack_fn(
         return Trajectory(
             observations={name: fields[name] for name in spec.observations},
             is_first=fields["is_first"],
-            own_counts=fields["caption_count"][:-1],
+            before_counts=fields["caption_count"][:-1],
             caused_counts=fields["outcome_caption_count"][1:],
             actions=acted["action"],
             rewards=fields["reward"][1:],

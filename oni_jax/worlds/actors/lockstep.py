@@ -60,15 +60,19 @@ class LockstepWorld(ActorWorld):
         saved = {name: part.save() for name, part in self._savable().items()}
         if not all(saved.values()):  # some environments can't be saved
             return {}
-        arrays = {f"{part}/{name}": np.array(array) for part, own in saved.items() for name, array in own.items()}
+        arrays = {
+            f"{part}/{name}": np.array(array)
+            for part, part_arrays in saved.items()
+            for name, array in part_arrays.items()
+        }
         return {"games": np.array(self._signature), **arrays}
 
     def restore(self, saved: Mapping[str, np.ndarray]) -> bool:
         if str(saved.get("games")) != self._signature or "exchange/group" not in saved:  # an earlier version's
             return False
         for name, part in self._savable().items():
-            own = {key.removeprefix(f"{name}/"): x for key, x in saved.items() if key.startswith(f"{name}/")}
-            part.restore(own)
+            arrays = {key.removeprefix(f"{name}/"): x for key, x in saved.items() if key.startswith(f"{name}/")}
+            part.restore(arrays)
         return True
 
     def _savable(self) -> dict[str, Savable]:

@@ -32,6 +32,6 @@ class TruncatedSteps:
 
     def drop(self, group: int) -> None:
         """Removes the steps of a group."""
-        rows = [row for row, (own, _) in enumerate(self.steps) if own != group]
+        rows = [row for row, (step_group, _) in enumerate(self.steps) if step_group != group]
         self.packed[: len(rows)] = self.packed[rows]
         self.steps = {where: step for where, step in self.steps.items() if where[0] != group}

@@ -14,7 +14,7 @@ from oni_jax.types import CaptionBatch
 class Counted(NamedTuple):
     """Episodic counts of captions, see `Trajectory`; [T, N] float32."""
 
-    own: np.ndarray
+    before: np.ndarray
     caused: np.ndarray
 
 
@@ -30,7 +30,7 @@ class CodeCounts(EpisodicCounts):
                 an episode ended, or goes on with another goal.
             ended: [T, N] bool.
         """
-        own, caused = np.empty(codes.shape, np.float32), np.empty(ended.shape, np.float32)
+        before, caused = np.empty(codes.shape, np.float32), np.empty(ended.shape, np.float32)
         for i, counts in enumerate(self.of_each):
             column, finals, ends = codes[:, i].tolist(), final_codes[:, i].tolist(), ended[:, i].tolist()
             first = column[0]
@@ -46,8 +46,8 @@ class CodeCounts(EpisodicCounts):
                     counts[final], number = number, counts.get(code, 0) + 1
                 counts[code] = number
                 numbers.append(number)
-            own[:, i], caused[:, i] = numbers, outcomes
-        return Counted(own[:-1], caused)
+            before[:, i], caused[:, i] = numbers, outcomes
+        return Counted(before[:-1], caused)
 
 
 class TextReader:

@@ -152,7 +152,7 @@ def _trajectory(
     return Trajectory(
         observations=shown.observations,
         is_first=is_first,
-        own_counts=(),
+        before_counts=(),
         caused_counts=(),
         rewards=outcome.reward,
         terminations=outcome.terminated,

@@ -147,16 +147,19 @@ class DeviceWorld(World):
             if self.spec.reads_counts:
                 counted = self._under_goals(trajectory, codes, final_codes)
                 self._counted = self._replicas.put(tuple(self._counts.count(*counted, ended)), AXIS_1)
-            own, caused = self._captions(codes[:-1], texts.keys[:-1], _HostRows(trajectory, ended, True)), NO_CAPTIONS
+            before, caused = (
+                self._captions(codes[:-1], texts.keys[:-1], _HostRows(trajectory, ended, True)),
+                NO_CAPTIONS,
+            )
             if "caused" in self.spec.captions_read:
                 after = np.where(ended, final_codes, codes[1:])
                 caused = self._captions(after, texts.final_keys, _HostRows(trajectory, ended, False))
-            captions = StepCaptions(own, caused)
+            captions = StepCaptions(before, caused)
             if self._goals:
-                steps = a_step_of_each(own.index, len(own.captions))
-                self._goals.see(own.captions, codes[:-1].ravel()[steps])
-        own_counts, caused_counts = self._counted
-        payload = trajectory._replace(own_counts=own_counts, caused_counts=caused_counts)
+                steps = a_step_of_each(before.index, len(before.captions))
+                self._goals.see(before.captions, codes[:-1].ravel()[steps])
+        before_counts, caused_counts = self._counted
+        payload = trajectory._replace(before_counts=before_counts, caused_counts=caused_counts)
         is_first = local_rows(trajectory.is_first)[:-1]
         episodes = Episodes(np.arange(self.num_envs, dtype=np.int32), is_first, ended, np.zeros(self.num_envs, bool))
         return Collected(payload, captions, episodes)
@@ -212,10 +215,10 @@ class DeviceWorld(World):
     def save(self) -> dict[str, np.ndarray]:
         if jax.process_count() > 1 or self._running is None:
             return {}
-        own = {"device_world": np.array(self._signature), "num_rollouts": np.array(self._num_rollouts)}
+        header = {"device_world": np.array(self._signature), "num_rollouts": np.array(self._num_rollouts)}
         counts = self._counts.save() if self.spec.reads_counts else {}
         goals = self._goals.save() if self._goals else {}
-        return {**own, **counts, **goals, **to_arrays(self._running)}
+        return {**header, **counts, **goals, **to_arrays(self._running)}
 
     def restore(self, saved: Mapping[str, np.ndarray]) -> bool:
         if str(saved.get("device_world")) != self._signature:
@@ -246,15 +249,15 @@ class _HostRows(Mapping[str, np.ndarray]):
     Args:
         trajectory: of the batch.
         ended: [T, B] bool; episodes ended with these steps.
-        is_own: before the actions; else after them: where an episode ended, the final observation if the world has it.
+        is_before: before the actions, else after them: where an episode ended, the final observation if there is one.
     """
 
-    def __init__(self, trajectory: Trajectory, ended: np.ndarray, is_own: bool):
-        self._trajectory, self._ended, self._is_own = trajectory, ended, is_own
+    def __init__(self, trajectory: Trajectory, ended: np.ndarray, is_before: bool):
+        self._trajectory, self._ended, self._is_before = trajectory, ended, is_before
 
     def __getitem__(self, name: str) -> np.ndarray:
         rows = local_rows(self._trajectory.observations[name])
-        if self._is_own:
+        if self._is_before:
             return rows[:-1]
         finals = self._trajectory.final_observations
         return with_finals(rows[1:], local_rows(finals[name]), self._ended) if name in finals else rows[1:]

@@ -52,10 +52,10 @@ class SuggestedGoals:
 
     def add(self, worths: Mapping[bytes, np.ndarray]) -> None:
         """Takes in what the goals are worth [W] in states with these captions. Those not seen here are left out."""
-        for caption, own in worths.items():
+        for caption, worth in worths.items():
             code = self._seen.pop(caption, None)
             if code is not None and code not in self._rows:
-                self._put(code, np.minimum(own, self._most))
+                self._put(code, np.minimum(worth, self._most))
 
     def _put(self, code: int, worths: np.ndarray) -> None:
         if len(self._rows) == self._size:

@@ -150,5 +150,5 @@ def test_the_judge_s_potential_reads_no_colour_and_no_kind():
             [nothing] * 6,
         ]
         found = sandbox.call(Windows({"image": np.array(images)}, np.zeros((4, 5), int)))
-        assert [(own.value, own.problem) for own in found] == [(1.0, ""), (1 / 3, ""), (1 / 6, ""), (0.0, "")]
+        assert [(result.value, result.problem) for result in found] == [(1.0, ""), (1 / 3, ""), (1 / 6, ""), (0.0, "")]
     sandbox.close()

@@ -54,9 +54,9 @@ def play(config: EnvConfig) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, np
     [
         *QUICK,
         *(
-            pytest.param(*own, marks=pytest.mark.slow)
-            for own in itertools.product(("oracle", "all"), ("strict", "loose"), (False, True))
-            if own not in QUICK
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in itertools.product(("oracle", "all"), ("strict", "loose"), (False, True))
+            if case not in QUICK
         ),
     ],
 )

@@ -122,6 +122,6 @@ def test_an_episode_is_cut_off_at_the_limit_unless_it_ends_there():
     assert seen == {(1, True), (2, True), (3, True), (3, False)}
 
 
-@pytest.mark.parametrize(("own", "asked", "limit"), [(None, 50, 50), (20, 50, 20), (60, 50, 50)])
-def test_the_lower_limit_holds(own, asked, limit):
-    assert step_limit(SignalsEnv(own), asked) == limit
+@pytest.mark.parametrize(("env_limit", "asked", "limit"), [(None, 50, 50), (20, 50, 20), (60, 50, 50)])
+def test_the_lower_limit_holds(env_limit, asked, limit):
+    assert step_limit(SignalsEnv(env_limit), asked) == limit

@@ -35,7 +35,7 @@ def test_records_texts_and_statistics_belong_together():
         ended = records["is_first"]
         np.testing.assert_array_equal(ended, records["terminated"] | records["truncated"])
         np.testing.assert_array_equal(records["truncated"], (lengths == 6) & ~records["terminated"])
-        assert out.texts.events == [b"You say %d." % own for own in action]
+        assert out.texts.events == [b"You say %d." % number for number in action]
         assert out.texts.captions == [b"The signal is %d." % signal for signal in records["signal"][:, 0]]
         for i in np.flatnonzero(ended):
             assert out.texts.final_captions[i] == b"The signal is %d." % finals["signal"][i, 0]

@@ -39,7 +39,7 @@ def config_of(name="rnd", root_env="Catch-v0", encoder="mlp_encoder", **settings
 
 def make(*names, **settings) -> RewardSum:
     config, *others = [config_of(name, **settings) for name in names or ["rnd"]]
-    config = dataclasses.replace(config, others=tuple((own.reward, own.annotation) for own in others))
+    config = dataclasses.replace(config, others=tuple((term.reward, term.annotation) for term in others))
     check_rewards(config)
     return make_rewards(config, env_spec(config.env))
 

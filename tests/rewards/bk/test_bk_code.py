@@ -67,8 +67,8 @@ def test_values_are_the_recorded_ones():
     sandbox = Sandbox(RECORDED)
     found = sandbox.call(windows)
     sandbox.close()
-    assert not any(own.problem for own in found)
-    np.testing.assert_allclose([own.value for own in found], expected, atol=1e-6)
+    assert not any(result.problem for result in found)
+    np.testing.assert_allclose([result.value for result in found], expected, atol=1e-6)
 
 
 def config_of(folder, **settings) -> Config:
@@ -157,8 +157,8 @@ def test_published_shaping_goes_on_from_rollout_to_rollout(tmp_path):
     phi = np.reshape(episodes.values, (6, T, N))
     carried, total, sums = np.zeros(N), np.zeros(N), []
     count, weight = 1e-4, [1e-4 * 1.0]  # the prior: mean 0, variance 1
-    for given, own in zip(paid, phi):
-        rows = np.concatenate([carried[None], own])
+    for given, potentials in zip(paid, phi):
+        rows = np.concatenate([carried[None], potentials])
         for row in rows:
             total = GAMMA * total + row
             sums.append(total)

@@ -258,7 +258,7 @@ def test_a_server_of_embeddings_that_goes_away_costs_potentials_for_a_while(monk
     failure = failures.pop()
     assert potential(scorer, *known) == potential(there, *known) > 0
     failures.append(failure)
-    assert [potential(scorer, *own) for own in (new, new, known)] == [0, 0, potential(there, *known)]
+    assert [potential(scorer, *signals) for signals in (new, new, known)] == [0, 0, potential(there, *known)]
     assert (
         capsys.readouterr().out.count("no embeddings; until it is back, states that are new have the potential 0") == 1
     )

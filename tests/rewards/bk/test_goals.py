@@ -221,9 +221,9 @@ def test_server_that_is_overloaded_for_hours_is_waited_for(words, monkeypatch):
 
 def test_server_that_starts_later_is_waited_for(words, monkeypatch):
     monkeypatch.setattr(pacing, "MAX_BACKOFF_SECS", 0.01)
-    with socket.socket() as own:
-        own.bind(("127.0.0.1", 0))
-        port = own.getsockname()[1]
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        port = reserved.getsockname()[1]
     ended = threading.Event()
 
     def serve_later() -> None:
@@ -253,10 +253,10 @@ def test_a_stop_request_is_heeded_while_an_answer_is_awaited(tmp_path, words):
         ended.wait(60)
         return ANSWER
 
-    own = WriteGoalsConfig(reward_dir=str(tmp_path / "g"), segments=str(tmp_path / "seen.npz"))
+    section = WriteGoalsConfig(reward_dir=str(tmp_path / "g"), segments=str(tmp_path / "seen.npz"))
     started = time.monotonic()
     with server(hang) as (address, _):
-        config = WriteGoals(own, EnvConfig(root_env=NAME), AnnotationConfig(llm_server_addr=address))
+        config = WriteGoals(section, EnvConfig(root_env=NAME), AnnotationConfig(llm_server_addr=address))
         assert bk_goal_writer.write_goals(config, stop) == 130
         ended.set()
     assert time.monotonic() - started < 30

@@ -76,22 +76,24 @@ def shaped(columns: list[list[tuple[list[int], bool]]], num_devices: int) -> np.
     rewards, replicas, score = scoring(num_devices)
     steps = [
         [
-            (own, caused, i + 2 == len(states) and terminated, i + 2 == len(states) and not terminated)
+            (before, caused, i + 2 == len(states) and terminated, i + 2 == len(states) and not terminated)
             for states, terminated in episodes
-            for i, (own, caused) in enumerate(zip(states, states[1:]))
+            for i, (before, caused) in enumerate(zip(states, states[1:]))
         ]
         for episodes in columns
     ]
     num_rollouts = min(map(len, steps)) // T
-    own, caused, terminated, truncated = np.array([column[: num_rollouts * T] for column in steps]).transpose(2, 1, 0)
+    before, caused, terminated, truncated = np.array([column[: num_rollouts * T] for column in steps]).transpose(
+        2, 1, 0
+    )
     given = []
     for start in range(0, num_rollouts * T, T):
         rows = slice(start, start + T)
         # The row behind the last is the next rollout's first: any will do where no step leads to it.
-        after = own[start + T : start + T + 1] if start + T < len(own) else caused[start + T - 1 : start + T]
-        x = np.concatenate([own[rows], after])[..., None]
+        after = before[start + T : start + T + 1] if start + T < len(before) else caused[start + T - 1 : start + T]
+        x = np.concatenate([before[rows], after])[..., None]
         finals = np.where((terminated | truncated)[rows], caused[rows], -99)[..., None]
-        captions = StepCaptions(*map(captions_of, (own[rows], caused[rows])))
+        captions = StepCaptions(*map(captions_of, (before[rows], caused[rows])))
         captions = StepCaptions(*(c._replace(observations={"x": x[:-1]}) for c in captions))
         batch = pack_shards(Collected((), captions), (), rewards, replicas)
         trajectory = trajectory_at(x, terminated[rows], truncated[rows], finals)
@@ -108,7 +110,7 @@ def trajectory_at(x, terminated, truncated, finals) -> Trajectory:
     ends = {"terminations": terminated.astype(bool), "truncations": truncated.astype(bool)}
     core = {"is_first": np.zeros((T + 1, B)), "initial_core_state": np.zeros(B)}
     return trajectory_of(observations={"x": x}, final_observations={"x": finals}, **ends, **core)._replace(
-        **{name: np.zeros((T, B), np.float32) for name in ("own_counts", "caused_counts", "actions", "rewards")},  # type: ignore
+        **{name: np.zeros((T, B), np.float32) for name in ("before_counts", "caused_counts", "actions", "rewards")},  # type: ignore
         **{name: np.zeros((T, B), np.float32) for name in ("truncation_values", "behaviour_logits", "values")},  # type: ignore
         policy_lags=np.zeros((T, B), np.float32),
     )
@@ -143,7 +145,7 @@ def two_devices() -> None:
     rng = np.random.default_rng(0)
     for seed in range(5):
         ends = [[(int(rng.integers(1, 8)), bool(rng.integers(2))) for _ in range(5)] for _ in range(B)]
-        assert check_episodes([episodes_of(own, seed + i) for i, own in enumerate(ends)], 2) > B
+        assert check_episodes([episodes_of(end, seed + i) for i, end in enumerate(ends)], 2) > B
     print("equal")
 
 
@@ -229,7 +231,7 @@ def test_in_a_world_with_truncations_and_a_resume(tmp_path):
         first, saved = play(config, tmp_path / f"{max_steps}", 4, {})
         second, _ = play(config, tmp_path / f"{max_steps} resumed", 4, saved)
         batches = [*first, *second]
-        given = np.concatenate([own for _, own in batches])
+        given = np.concatenate([paid for _, paid in batches])
         boards = np.concatenate([trajectory.observations["board"][:-1] for trajectory, _ in batches])
         actions, terminated, truncated = (
             np.concatenate([getattr(trajectory, name) for trajectory, _ in batches])

@@ -98,7 +98,7 @@ def test_a_code_s_own_names_stay_its_own():
     sandbox = Sandbox("".join(f"{name} = [7]\n" for name in names) + f"{HEAD}return {'[0] + '.join(names)}[0], {{}}")
     values = sandbox.call(windows(3))
     sandbox.close()
-    assert [(own.value, own.problem) for own in values] == [(35, "")] * 3
+    assert [(result.value, result.problem) for result in values] == [(35, "")] * 3
 
 
 def test_catastrophic_patterns_end():
@@ -125,11 +125,11 @@ def test_a_code_sees_nested_lists_of_numbers():
     }
     actions = rng.integers(0, 9, (3, 2))
     lists = [[{name: x[i, t].tolist() for name, x in steps.items()} for t in range(3)] for i in range(3)]
-    expected = [str((own[-1], own[:-1], taken)) for own, taken in zip(lists, actions.tolist())]
+    expected = [str((window[-1], window[:-1], taken)) for window, taken in zip(lists, actions.tolist())]
     sandbox = Sandbox(f"EXPECTED = {expected}\n{HEAD}return EXPECTED.index(str((obs, past_obs, past_actions))), {{}}")
     values = sandbox.call(Windows(steps, actions))
     sandbox.close()
-    assert [(own.value, own.problem) for own in values] == [(0, ""), (1, ""), (2, "")]
+    assert [(result.value, result.problem) for result in values] == [(0, ""), (1, ""), (2, "")]
 
 
 def test_what_a_code_changes_spoils_no_other_call():

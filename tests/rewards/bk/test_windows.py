@@ -22,11 +22,11 @@ def test_windows_are_those_of_the_arrays():
     windows = make_windows(x, ["image", "place"], H)
     made, numbers = windows.distinct()
     assert len(numbers) == T * B
-    for i, own in enumerate(numbers):
+    for i, number in enumerate(numbers):
         t, b = divmod(i, B)
         for name in ("image", "place"):
             expected = [*x[f"past2/{name}"][t, b], x[name][t, b]]
-            np.testing.assert_array_equal(made[name][own], expected)
+            np.testing.assert_array_equal(made[name][number], expected)
             np.testing.assert_array_equal(windows.take([i]).steps[name][0], expected)
         np.testing.assert_array_equal(windows.actions[i], x["past2/actions"][t, b])
 

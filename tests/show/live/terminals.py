@@ -120,6 +120,6 @@ class Terminal(Pseudoterminal):
             while self.read(0.1):
                 pass
             text = self.grid.text()
-            if all(own in text for own in texts) and until(text):
+            if all(part in text for part in texts) and until(text):
                 return text
             assert time.monotonic() < deadline, f"{texts} not on the screen:\n{text}"

@@ -149,8 +149,8 @@ def test_a_row_may_lack_anything():
     for name in FULL:
         rest = {other: FULL[other] for other in FULL if other != name}
         for row in ({name: FULL[name]}, rest, {**FULL, name: float("nan")} if name != "answers" else rest):
-            for own in (OVERVIEW_PAGE, QUEUES_PAGE):
-                assert "my_run" in shown(row, 80, shown=own)
+            for view in (OVERVIEW_PAGE, QUEUES_PAGE):
+                assert "my_run" in shown(row, 80, shown=view)
 
 
 def test_a_run_without_limits_has_neither_bar_nor_time_left():

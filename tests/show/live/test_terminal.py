@@ -109,9 +109,9 @@ class Program(Terminal):
 
 @pytest.fixture
 def program(tmp_path) -> Iterator[Program]:
-    own = Program(tmp_path, 80, 24)
-    yield own
-    own.close()
+    started = Program(tmp_path, 80, 24)
+    yield started
+    started.close()
 
 
 def check_rows(grid: Grid) -> None:

@@ -23,7 +23,9 @@ def settings(tmp_path) -> list[Setting]:
 
 
 def test_files_of_what_there_is_data_for(settings, tmp_path):
-    written, missing = write_figures([own._replace(runs=own.runs[:1]) for own in settings[:1]], str(tmp_path / "plots"))
+    written, missing = write_figures(
+        [setting._replace(runs=setting.runs[:1]) for setting in settings[:1]], str(tmp_path / "plots")
+    )
     assert missing == ["intrinsic_return", "goal_model"]
     assert len(written) == 16 and sum(path.endswith(".pdf") for path in written) == 8
     for path in written:
@@ -136,7 +138,9 @@ def test_axis_begins_with_zero(tmp_path, values, limits):
 )
 def test_random_play_is_a_line_of_the_return(tmp_path, settings, is_drawn):
     rows = [row(i, float(i), mean_return=1.0, env_steps_per_sec=1.0) for i in (1, 2)]
-    folders = [write_run(tmp_path / f"{i}", rows, **{"root_env": "Catch-v0", **own}) for i, own in enumerate(settings)]
+    folders = [
+        write_run(tmp_path / f"{i}", rows, **{"root_env": "Catch-v0", **values}) for i, values in enumerate(settings)
+    ]
     runs = group_runs([Run(str(folder)).metrics(DRAWN, folder.name) for folder in folders])
     found, other = draw("return", runs), draw("speed", runs)
     assert found and other and not any(axis.texts for axis in other.axes)

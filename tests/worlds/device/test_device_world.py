@@ -73,9 +73,9 @@ def seed_and_index(i: int) -> tuple[int, int]:
 
 
 def test_captions_and_counts_are_those_of_the_states(played, whole):
-    own, caused = (
+    before, caused = (
         np.concatenate([[[batch.captions[j] for j in row] for row in batch.index] for batch in part])
-        for part in zip(*((each.captions.own, each.captions.caused) for each in played[0]))
+        for part in zip(*((each.captions.before, each.captions.caused) for each in played[0]))
     )
     signals = whole.observations["signal"][..., 0].astype(int)
     finals = whole.final_observations["signal"][..., 0].astype(int)
@@ -84,14 +84,14 @@ def test_captions_and_counts_are_those_of_the_states(played, whole):
         for t in range(4 * T):
             if whole.is_first[t, i]:
                 seen = Counter([b"The signal is %d." % signals[t, i]])
-            assert own[t, i] == b"The signal is %d." % signals[t, i]
-            assert whole.own_counts[t, i] == seen[own[t, i]]
+            assert before[t, i] == b"The signal is %d." % signals[t, i]
+            assert whole.before_counts[t, i] == seen[before[t, i]]
             ended = whole.terminations[t, i] or whole.truncations[t, i]
-            assert t + 1 == 4 * T or ended or caused[t, i] == own[t + 1, i]
+            assert t + 1 == 4 * T or ended or caused[t, i] == before[t + 1, i]
             assert not ended or caused[t, i] == b"The signal is %d." % finals[t, i]
             seen[caused[t, i]] += 1
             assert whole.caused_counts[t, i] == seen[caused[t, i]]
-    own_signals = np.concatenate([batch.captions.own.observations["signal"] for batch in played[0]])
+    own_signals = np.concatenate([batch.captions.before.observations["signal"] for batch in played[0]])
     caused_signals = np.concatenate([batch.captions.caused.observations["signal"] for batch in played[0]])
     np.testing.assert_array_equal(own_signals[..., 0], signals)
     ended = whole.terminations | whole.truncations
@@ -104,9 +104,9 @@ def test_it_makes_only_what_rewards_read(played):
     world, _, _ = make_world(read={"captions_read": (), "reads_counts": False})
     world.start()
     for batch, known in zip(collect(world, 2), played[0]):
-        assert batch.captions.own.captions == known.captions.own.captions
+        assert batch.captions.before.captions == known.captions.before.captions
         assert batch.captions.caused is NO_CAPTIONS
-        assert np.isnan(batch.payload.own_counts).all() and np.isnan(batch.payload.caused_counts).all()
+        assert np.isnan(batch.payload.before_counts).all() and np.isnan(batch.payload.caused_counts).all()
 
 
 def test_values_and_logits_are_the_policys(played):
@@ -168,7 +168,7 @@ def test_a_restored_world_goes_on_bit_for_bit():
     second.start()
     for batch, again in zip(expected, collect(second, 2), strict=True):
         jax.tree.map(np.testing.assert_array_equal, again.payload, batch.payload)
-        assert again.captions.own.captions == batch.captions.own.captions
+        assert again.captions.before.captions == batch.captions.before.captions
     episodes, again = ([stats.tolist() for stats in world.report().episodes] for world in (first, second))
     assert again and episodes[-len(again) :] == again
     other, _, _ = make_world(dataclasses.replace(CONFIG, learner=LearnerConfig(batch_size=40, rollout=10)))
@@ -205,7 +205,7 @@ def check_terminal(world: DeviceWorld) -> None:
     assert before == signals[0]
     jax.block_until_ready(world._scene)
     assert signal_shown(world) == signals[-1]
-    second, third = (np.asarray(own.payload.observations["signal"])[-1, 0, 0] for own in collect(world, 2))
+    second, third = (np.asarray(collected.payload.observations["signal"])[-1, 0, 0] for collected in collect(world, 2))
     assert second != third
     jax.block_until_ready(world._scene)
     assert signal_shown(world) == second  # the third wasn't asked for

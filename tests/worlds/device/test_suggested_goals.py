@@ -101,12 +101,12 @@ def played(num_devices: int = 1, **goals):
         batches += collect(world, 1)
         if i == 1:
             world.suggest(rows())
-        world.suggest({caption: own for caption, own in rows().items() if i > 1 and caption in seen(batches[-1])})
+        world.suggest({caption: worth for caption, worth in rows().items() if i > 1 and caption in seen(batches[-1])})
     return [jax.device_get(batch.payload) for batch in batches], world
 
 
 def seen(batch):
-    return {*batch.captions.own.captions}
+    return {*batch.captions.before.captions}
 
 
 @pytest.mark.parametrize("repeats", [False, True])
@@ -115,7 +115,7 @@ def test_goals_are_shown_and_paid_as_suggested(repeats):
     assert not any(batch.observations["open_goals"].any() for batch in batches[:2])
     num_paid = num_open = 0
     reached: list[set[int]] = [set() for _ in range(N)]
-    worths = {int(caption[14:15]): own for caption, own in WORTHS.items()}
+    worths = {int(caption[14:15]): worth for caption, worth in WORTHS.items()}
     for number, batch in enumerate(batches):
         for t, i in np.ndindex(batch.rewards.shape):
             signal = int(batch.observations["signal"][t, i, 0])
@@ -142,7 +142,7 @@ def test_goals_are_shown_and_paid_as_suggested(repeats):
 
 def test_what_is_known_is_shown():
     batches, _ = played(goal_repeats=True)
-    worths = {int(caption[14:15]): own for caption, own in WORTHS.items()}
+    worths = {int(caption[14:15]): worth for caption, worth in WORTHS.items()}
     for batch in batches[4:]:
         for t, i in np.ndindex(batch.rewards.shape):
             signal = int(batch.observations["signal"][t, i, 0])

@@ -41,7 +41,10 @@ class Observed(NamedTuple):
 
     @classmethod
     def zeros(cls) -> "Observed":
-        shapes = {name: (np.dtype(own["dtype"]), own["shape"]) for name, own in nethack.OBSERVATION_DESC.items()}
+        shapes = {
+            name: (np.dtype(description["dtype"]), description["shape"])
+            for name, description in nethack.OBSERVATION_DESC.items()
+        }
         ends = np.cumsum([dtype.itemsize * int(np.prod(shape)) + 63 & ~63 for dtype, shape in shapes.values()])
         memory = np.zeros(ends[-1], np.uint8)
         arrays = {

@@ -92,9 +92,9 @@ def _read(library: bytes, settings_size: int) -> EngineLayout:
     for name, size in ((SETTINGS, settings_size), (BIRTHDAY, ctypes.sizeof(ctypes.c_long))):
         if symbols[name].size != size:
             raise CannotStepError(f"the engine's {name} has {symbols[name].size} bytes instead of {size}")
-    (code,) = [own for own in segments if own.kind == PT_LOAD and own.flags & PF_EXECUTE]
-    (data,) = [own for own in segments if own.kind == PT_LOAD and own.flags & PF_WRITE]
-    (sealed,) = [own for own in segments if own.kind == PT_GNU_RELRO]
+    (code,) = [segment for segment in segments if segment.kind == PT_LOAD and segment.flags & PF_EXECUTE]
+    (data,) = [segment for segment in segments if segment.kind == PT_LOAD and segment.flags & PF_WRITE]
+    (sealed,) = [segment for segment in segments if segment.kind == PT_GNU_RELRO]
     writable = sealed.address + sealed.memory_size  # the loader seals what lies before it
     if any(not _is_inside(symbols[name].address, code) for name in FUNCTIONS):
         raise CannotStepError("the engine's functions are not in its code")
@@ -160,7 +160,7 @@ def _symbols(library: bytes, names: set[str]) -> dict[str, _Symbol]:
     (start,) = struct.unpack_from("<Q", library, 40)
     entry_size, count = struct.unpack_from("<HH", library, 58)
     sections = [SECTION_HEADER.unpack_from(library, start + i * entry_size) for i in range(count)]
-    _, _, _, _, offset, size, strings, *_ = next(own for own in sections if own[1] == SHT_DYNSYM)
+    _, _, _, _, offset, size, strings, *_ = next(section for section in sections if section[1] == SHT_DYNSYM)
     found, texts = {}, sections[strings][4]
     for index, (at, _, _, _, address, symbol_size) in enumerate(SYMBOL.iter_unpack(library[offset : offset + size])):
         name = library[texts + at : library.index(b"\0", texts + at)].decode()

@@ -284,5 +284,5 @@ class NativeVectorEnv(NetHackVectorEnv):
             is_written = name in shown or name not in OPTIONAL_FIELDS
             setattr(self._group, f"at_{name}", dtype.fields[name][1] if is_written and dtype.fields else -1)
         self._group.record_size = size = dtype.itemsize
-        self._buffer_sizes = [self.num_envs * own for own in (4, size, size, 4 * NUM_STATS)]
+        self._buffer_sizes = [self.num_envs * num_bytes for num_bytes in (4, size, size, 4 * NUM_STATS)]
         self._records_dtype = dtype
