@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from oni_jax.annotation.queries.registry import register_query
     from oni_jax.api import Run, load_run, make_vec, train
     from oni_jax.envs.registry import register_environment
+    from oni_jax.host.reporting import reported_to
     from oni_jax.networks.registry import register_encoder
     from oni_jax.rewards.registry import register_reward
     from oni_jax.settings.config import Config
@@ -28,6 +29,7 @@ __all__ = [
     "register_environment",
     "register_query",
     "register_reward",
+    "reported_to",
     "train",
 ]
 _MODULES = {
@@ -41,6 +43,7 @@ _MODULES = {
     "register_environment": "envs.registry",
     "register_query": "annotation.queries.registry",
     "register_reward": "rewards.registry",
+    "reported_to": "host.reporting",
 }
 
 

@@ -19,6 +19,7 @@ from oni_jax.envs.episode_goals import goal_features
 from oni_jax.host.caches import keep_compiled_code
 from oni_jax.host.files import open_regular
 from oni_jax.host.plugins import load_plugins, with_plugins
+from oni_jax.host.reporting import report
 from oni_jax.host.run_files import METRICS, saved_steps, steps_are_done
 from oni_jax.host.runtime import ChildError, StopRequest
 from oni_jax.runs import run as runs
@@ -75,9 +76,9 @@ def train(
     # Of several processes, those of other hosts may not see the folder; they wait for this one.
     if num_processes(config.devices) == 1 and steps_are_done(config.run, folder):
         steps = max(saved_steps(folder))
-        print(f"{folder}: {steps:,} environment steps are done already; raise --train_for_env_steps", flush=True)
+        report(f"{folder}: {steps:,} environment steps are done already; raise --train_for_env_steps")
         return Run(folder)
-    print("starting: importing JAX and building the networks, some 10 s at the first start", flush=True)
+    report("starting: importing JAX and building the networks, some 10 s at the first start")
     from oni_jax.training import build  # imports JAX, which takes seconds: after the checks
 
     with contextlib.ExitStack() as stack:

@@ -25,6 +25,7 @@ from oni_jax.annotation.request_fields import Form, first_form
 from oni_jax.annotation.servers import Servers
 from oni_jax.annotation.transport import Transport
 from oni_jax.annotation.watch import OF_SERVER, Watch, reasoning_hint
+from oni_jax.host.reporting import report
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.extra_fields import extra_body
 from oni_jax.settings.fields import UserError
@@ -58,7 +59,7 @@ class NoServer:
 
 def print_line(line: str) -> None:
     """Prints what a client has to say about its server, or the kind of query."""
-    print(line, flush=True)
+    report(line)
 
 
 def make_client(

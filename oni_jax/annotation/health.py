@@ -9,6 +9,7 @@ from oni_jax.annotation.address import CONNECT_TIMEOUT_SECS, MODELS, request_hea
 from oni_jax.annotation.failures import MAX_DETAIL_CHARS, WEB_PAGE, RequestError, one_line, read_refusal
 from oni_jax.annotation.pages import PAGE_ADVICE, PAGE_STATUSES, page_words
 from oni_jax.annotation.routes import Route
+from oni_jax.host.reporting import report
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.fields import UserError
 
@@ -28,7 +29,7 @@ def check_server(config: AnnotationConfig) -> None:
     problems = asyncio.run(_problems(routes, headers))
     for route, problem in zip(routes, problems):
         if problem and several:
-            print(f"warning: the LLM server at {route.url} is left out, and tried again: {problem}", flush=True)
+            report(f"warning: the LLM server at {route.url} is left out, and tried again: {problem}")
     if config.llm_required and all(problems):
         raise UserError(_refusal(config.llm_server_addr, routes[0], problems[0]))
 

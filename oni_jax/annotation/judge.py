@@ -36,6 +36,7 @@ from oni_jax.annotation.queries.base import QueryKind
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.envs.base import Language
 from oni_jax.host.children import BEAT, BEAT_SECS, Child, ChildLost
+from oni_jax.host.reporting import report
 from oni_jax.host.restarts import Restarts
 from oni_jax.host.runtime import LOWEST_PRIORITY, ChildError, start_child
 from oni_jax.settings.annotation import AnnotationConfig, EmbeddedJudgeConfig
@@ -228,9 +229,9 @@ class EmbeddedJudge:
                 try:
                     of_allowed = self._restarts.count(LOST, text)
                 except ChildError as error:
-                    print(f"warning: {error}", flush=True)
+                    report(f"warning: {error}")
                     return
-                print(f"warning: {text}: started again ({of_allowed})", flush=True)
+                report(f"warning: {text}: started again ({of_allowed})")
                 self._child.stop(0.0)
                 self._start()
 
@@ -272,10 +273,7 @@ def server_or_judge(
                 config = dataclasses.replace(
                     config, llm_api="completions", llm_chat_template="llama3", llm_max_per_sec=rate
                 )
-            print(
-                f"no --llm_server_addr: labels come from a rule-based stand-in at {judge.address}, not from an LLM",
-                flush=True,
-            )
+            report(f"no --llm_server_addr: labels come from a rule-based stand-in at {judge.address}, not from an LLM")
         check_server(config)
         yield config
 

@@ -35,6 +35,7 @@ from oni_jax.annotation.store_schema import (
     upgrade,
 )
 from oni_jax.host.lock_files import lock_file, probe_disk
+from oni_jax.host.reporting import report
 from oni_jax.settings.fields import UserError
 from oni_jax.types import Annotation, Item
 
@@ -80,7 +81,7 @@ class LabelStore:
             if not self._disk.has_locks:
                 lacks, instead = "locks", f"{instead}, and one process at a time"
             hint = "--label_store names another file, such as one on a local disk"
-            print(f"label store {self.path}: its disk has no {lacks}: {instead} ({hint})", flush=True)
+            report(f"label store {self.path}: its disk has no {lacks}: {instead} ({hint})")
         with contextlib.closing(self._open()) as database, self._locked(not self._disk.has_locks):
             try:
                 database.execute("BEGIN IMMEDIATE")
@@ -89,7 +90,7 @@ class LabelStore:
                 if "locked" not in str(error):
                     raise UserError(f"label store {self.path}: {error}") from None
                 kept = "answers are kept in memory until it is done"
-                print(f"label store {self.path}: another process is writing it for long; {kept}", flush=True)
+                report(f"label store {self.path}: another process is writing it for long; {kept}")
 
     def __getstate__(self) -> dict[str, Any]:
         return {"path": self.path, "_disk": self._disk, "_database": None, "_damaged": {}}

@@ -15,6 +15,7 @@ from oni_jax.annotation.pacing import MAX_BACKOFF_SECS
 from oni_jax.annotation.prompts import Prompt
 from oni_jax.annotation.recorded import NOTHING, Recorded
 from oni_jax.annotation.stored import Store, checked, stored_answers
+from oni_jax.host.reporting import report
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.types import Annotation, Answer, Item
 
@@ -142,7 +143,7 @@ class Labeller:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._commit()
         if self._answered:
-            print(f"{len(self._answered):,} labels are lost: {self._store_problem}", file=sys.stderr, flush=True)
+            report(f"{len(self._answered):,} labels are lost: {self._store_problem}", to_stderr=True)
 
     def stats(self) -> dict[str, float | str]:
         """Counts since the start; `state`: ok, retrying, ..., "" without a server; `problem`: its cause, in a line."""

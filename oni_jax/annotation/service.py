@@ -23,6 +23,7 @@ from oni_jax.annotation.prompts import Prompt
 from oni_jax.annotation.recorded import NOTHING, Recorded
 from oni_jax.annotation.watched_store import WatchedStore
 from oni_jax.host.children import BEAT_SECS, Child, ChildLost
+from oni_jax.host.reporting import report
 from oni_jax.host.restarts import Restarts
 from oni_jax.host.runtime import ChildError, Every, is_stopped, start_child
 from oni_jax.settings.annotation import AnnotationConfig
@@ -208,7 +209,7 @@ class AnnotationService:
         if not self._restarts:
             raise ChildError(f"{text} (exit code {self._process.exitcode})")
         of_allowed = self._restarts.count(LOST, text)
-        print(f"warning: {text}: started again ({of_allowed})", flush=True)
+        report(f"warning: {text}: started again ({of_allowed})")
         self._child.stop(0.0)
         self._counted.update({name: x for name, x in self._stats.items() if name not in _OF_NOW})
         self._stats = {**_INITIAL_STATS, "state": "starting" if self._stats["state"] else "", "problem": ""}

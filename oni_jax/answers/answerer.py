@@ -19,6 +19,7 @@ from oni_jax.annotation.service import Question
 from oni_jax.answers.form import NO_GOAL, AnswerFile, Header, read_answers
 from oni_jax.envs.base import Language
 from oni_jax.envs.registry import languages
+from oni_jax.host.reporting import report
 from oni_jax.host.restarts import Restarts
 from oni_jax.settings.annotation import JUDGE, RECORDED, AnnotationConfig, EmbeddedJudgeConfig
 from oni_jax.settings.config import Config
@@ -151,7 +152,7 @@ def open_questions(
         if file:
             recorded = Recorded(file.header.model, file.under(_goal(config, file.header)))
             rest = f"{config.llm_model} is asked for others" if asks else "nobody is asked for others"
-            print(f"{kind}: {len(recorded.answers):,} answers of {file.header.made_by} ({path}); {rest}", flush=True)
+            report(f"{kind}: {len(recorded.answers):,} answers of {file.header.made_by} ({path}); {rest}")
         questions.append(Question(servers[config] if asks else config, load_prompt(config, language, kind), recorded))
     return questions
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from oni_jax.evaluation.episodes import GROUP_SIZE, NUM_SLOTS, Episode, end_of
 from oni_jax.evaluation.progress import Progress
+from oni_jax.host.reporting import report
 from oni_jax.host.runtime import ChildError, Every, StopRequest
 from oni_jax.types import EnvSpec
 from oni_jax.worlds.actors.captions import CaptionTable
@@ -201,17 +202,17 @@ def play_episodes(
     log, due = _Log(spec, num_episodes, max_episode_steps), Every(progress_secs)
     progress = Progress(num_episodes, max_episode_steps, time.monotonic())
 
-    def report() -> None:
+    def show_progress() -> None:
         if due():
-            print(progress.line(len(log.episodes), log.num_steps, time.monotonic()), flush=True)
+            report(progress.line(len(log.episodes), log.num_steps, time.monotonic()))
 
     try:
-        for step in play(envs, agent, num_episodes, stop, report):
+        for step in play(envs, agent, num_episodes, stop, show_progress):
             on_step(step)
             log.add(step)
     except ChildError as error:
         raise ActorsLostError(error, sorted(log.episodes)) from None
-    print(*envs.ring.notes(), sep="\n", end="\n" if envs.ring.notes() else "", flush=True)
+    report(*envs.ring.notes())
     return sorted(log.episodes)
 
 

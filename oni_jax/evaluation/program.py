@@ -17,6 +17,7 @@ from oni_jax.evaluation.report import by_goal_lines, difference_lines, lines
 from oni_jax.evaluation.results import Evaluation
 from oni_jax.evaluation.step_rewards import StepScorer
 from oni_jax.host.files import write_output
+from oni_jax.host.reporting import report
 from oni_jax.host.runtime import StopRequest
 from oni_jax.runs.run import Run
 from oni_jax.settings.fields import UserError
@@ -69,7 +70,7 @@ def evaluate(
         if not (lost or stop):
             record(evaluation)
     if stop:
-        print(f"{stop.reason}: interrupted", flush=True)
+        report(f"{stop.reason}: interrupted")
     return 130 if stop else int(lost)
 
 
@@ -99,7 +100,7 @@ def _report(
         for evaluation in evaluations:
             _print(difference_lines(evaluation, other, _width()))
     elif others:
-        print(f"{others[0].name} has finished no episode, so there is nothing to compare", flush=True)
+        report(f"{others[0].name} has finished no episode, so there is nothing to compare")
     _write("json", config.json, lambda: as_json(evaluations, other))
     _write("csv", config.csv, lambda: as_csv([*evaluations, *([other] if other else [])]))
 
@@ -126,7 +127,7 @@ def play(config: EvaluationConfig, player: Player, stop: StopRequest | None = No
         )
         interrupted = stop.reason if stop else ""
     except ActorsLostError as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
+        report(f"error: {error}", to_stderr=True)
         episodes, interrupted = error.episodes, "an actor process was lost"
     if returns:
         found = returns.finish()
@@ -156,7 +157,7 @@ def _goal(player: Player) -> Mapping[str, str]:
 def _write(flag: str, path: str, make_text: Callable[[], str]) -> None:
     if path:
         write_output(flag, path, make_text().encode())
-        print(f"--{flag}: {path}", flush=True)
+        report(f"--{flag}: {path}")
 
 
 def _width() -> int:
@@ -165,4 +166,4 @@ def _width() -> int:
 
 
 def _print(text: list[str]) -> None:
-    print("\n".join([*text, ""]), flush=True)
+    report("\n".join([*text, ""]))

@@ -7,6 +7,7 @@ import platform
 import tempfile
 from contextlib import suppress
 
+from oni_jax.host.reporting import report
 from oni_jax.settings.fields import UserError
 
 
@@ -32,9 +33,7 @@ def cache_folder() -> str:
     if not _is_writable(instead) or os.path.islink(instead) or os.lstat(instead).st_uid != os.getuid():
         raise UserError(f"neither {folder} nor {instead} can be written: set $XDG_CACHE_HOME to a folder that can")
     os.chmod(instead, 0o700)
-    print(
-        f"{folder} can't be written: {instead} keeps compiled code and maps ($XDG_CACHE_HOME names another)", flush=True
-    )
+    report(f"{folder} can't be written: {instead} keeps compiled code and maps ($XDG_CACHE_HOME names another)")
     return instead
 
 

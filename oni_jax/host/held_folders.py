@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Callable, Iterator
 
 from oni_jax.host.lock_files import STALE_SECS, lock_file, lock_holder
+from oni_jax.host.reporting import report
 from oni_jax.host.run_files import LOCK
 from oni_jax.host.runtime import FolderGoneError, StopRequest
 from oni_jax.settings.fields import UserError
@@ -236,7 +237,7 @@ class _FileLock:
             raise _in_use(self._of, self._flag, f" ({error.strerror})", hint) from None
         if not self._is_passing:
             name = os.path.basename(self._path)
-            print(f"{self._of}: its disk has no locks ({reason}): a file {name}.* keeps other runs out", flush=True)
+            report(f"{self._of}: its disk has no locks ({reason}): a file {name}.* keeps other runs out")
 
 
 @contextlib.contextmanager
@@ -277,7 +278,7 @@ def _watch(held: HeldFolder, lock: _FileLock | None, stop: StopRequest | None, e
         elif not ended.wait(LOOK_SECS):  # it may be on its way back
             problem = held.problem()
     if problem:
-        print(f"warning: {problem}", flush=True)
+        report(f"warning: {problem}")
         if stop is not None:
             stop.fail(FolderGoneError(problem), "its folder is lost")
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from oni_jax.host.printing import unescaped
+from oni_jax.host.reporting import report
 
 T = TypeVar("T")
 PERIOD_SECS = 0.5  # between two looks
@@ -41,7 +42,7 @@ def _place(what: str) -> Callable[[str], None]:
     if show := getattr(stream, "show_progress", None):
         return show
     if not stream.isatty():
-        print(what, flush=True)
+        report(what)
         return lambda text: None
 
     def write(text: str) -> None:

@@ -22,6 +22,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
 from oni_jax.host.limits import core_limit, memory_limit
+from oni_jax.host.reporting import report
 from oni_jax.settings.fields import UserError
 
 LOWEST_PRIORITY = 19  # niceness
@@ -144,7 +145,7 @@ def _child_main(
         try:
             connection.send_bytes(text.encode())
         except OSError:
-            print(text, file=sys.stderr, flush=True)
+            report(text, to_stderr=True)
         os._exit(1)
 
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 
+from oni_jax.host.reporting import report
 from oni_jax.learner.update import SOURCES
 from oni_jax.settings.fields import UserError
 
@@ -39,7 +40,7 @@ class BadUpdates:
             self._first = source
         if source not in self._warned:
             self._warned.add(source)
-            print(f"warning: an update was skipped: the {source} are not finite", flush=True)
+            report(f"warning: an update was skipped: the {source} are not finite")
         if self._num_in_row >= self._limit:
             raise UserError(
                 f"--max_bad_updates {self._limit}: that many updates in a row were skipped; not finite first: "

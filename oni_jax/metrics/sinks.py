@@ -3,11 +3,11 @@
 import json
 import os
 import pathlib
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from oni_jax.host.files import append_atomically, open_to_append, write_atomically
+from oni_jax.host.reporting import report
 from oni_jax.host.run_files import METRICS
 from oni_jax.metrics.rows import Row, plain_row
 from oni_jax.metrics.tensorboard_sink import TensorBoardSink
@@ -110,4 +110,4 @@ def write_json(path: str | os.PathLike, values: Row) -> None:
 
 
 def _warn(text: str) -> None:
-    print(f"warning: {text}", file=sys.stderr)
+    report(f"warning: {text}", to_stderr=True)

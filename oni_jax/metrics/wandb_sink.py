@@ -3,7 +3,6 @@
 import netrc
 import os
 import pathlib
-import sys
 import time
 import urllib.parse
 import uuid
@@ -12,6 +11,7 @@ from typing import Any
 
 from oni_jax.host.files import write_atomically
 from oni_jax.host.json_files import read_json
+from oni_jax.host.reporting import report
 from oni_jax.host.run_files import SETTINGS
 from oni_jax.metrics.rows import Row, histograms, numbers
 from oni_jax.metrics.tensorboard_sink import NewAnswers
@@ -96,7 +96,7 @@ class WandbSink:
             self._run = None
 
     def _warn(self, text: str) -> None:
-        print(f"warning: --wandb: {text}", file=sys.stderr)
+        report(f"warning: --wandb: {text}", to_stderr=True)
 
 
 def _first_line(error: Exception) -> str:

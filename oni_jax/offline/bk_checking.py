@@ -6,6 +6,7 @@ from collections import Counter
 import numpy as np
 
 from oni_jax.envs.registry import env_spec
+from oni_jax.host.reporting import report
 from oni_jax.host.runtime import StopRequest
 from oni_jax.offline.bk_config import CheckPotential
 from oni_jax.offline.play import random_episodes, windows_of
@@ -54,16 +55,16 @@ def check_potential(config: CheckPotential, stop: StopRequest) -> int:
 def _print(path: str, code: str, values: list[Value], failures: Counter[str], secs: float) -> None:
     reads = arguments_read(code)
     read = ["obs", *["past_obs"] * reads.past, *["past_actions"] * reads.actions]
-    print(f"{path}: reads {', '.join(read)}; {1000 * secs / len(values):.3g} ms a call")
+    report(f"{path}: reads {', '.join(read)}; {1000 * secs / len(values):.3g} ms a call")
     worked = [value for value in values if not value.problem]
     columns = {"potential": [value.value for value in worked]}
     for name in dict.fromkeys(name for value in worked for name in value.parts):
         columns[name] = [value.parts[name] for value in worked if name in value.parts]
     for name, numbers in columns.items():
         low, mean, high, spread = min(numbers), np.mean(numbers), max(numbers), np.std(numbers)
-        print(f"  {name}: {low:.4g} to {high:.4g}, mean {mean:.4g}, deviation {spread:.4g}, {len(numbers)} windows")
+        report(f"  {name}: {low:.4g} to {high:.4g}, mean {mean:.4g}, deviation {spread:.4g}, {len(numbers)} windows")
     for kind, count in failures.items():
         problem = next(value.problem for value in values if value.problem.startswith(kind))
-        print(f"  {count} of {len(values)} windows fail, and count as 0: {problem}")
+        report(f"  {count} of {len(values)} windows fail, and count as 0: {problem}")
     if len(set(columns["potential"])) == 1:
-        print("  it is the same for all windows: shaping by it pays next to nothing")
+        report("  it is the same for all windows: shaping by it pays next to nothing")

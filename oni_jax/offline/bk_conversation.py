@@ -26,6 +26,7 @@ from oni_jax.envs.registry import env_spec
 from oni_jax.host.files import read_regular, write_atomically
 from oni_jax.host.held_folders import held_folder
 from oni_jax.host.json_files import MAX_JSON_BYTES, other_settings
+from oni_jax.host.reporting import report
 from oni_jax.host.runtime import StopRequest
 from oni_jax.offline.bk_config import WriteGoals, WritePotential
 from oni_jax.offline.play import random_episodes
@@ -97,7 +98,7 @@ def converse(config: WritePotential | WriteGoals, kind: str, result: str, make: 
         try:
             _hold(conversation, section.reward_dir, answers, question, stop)
         except Stopped:
-            print(f"{stop.reason}: {section.reward_dir} keeps the answers so far; the same command goes on", flush=True)
+            report(f"{stop.reason}: {section.reward_dir} keeps the answers so far; the same command goes on")
             return False
     return True
 
@@ -144,7 +145,7 @@ def _open_folder(folder: str, settings: Mapping[str, Any], result: str) -> list[
         raise UserError(f"--reward_dir {folder}: can't be read or written ({error})") from None
     if texts:
         _keep_settings(folder, settings, has_answers=True)
-        print(f"{len(texts)} answers are there already", flush=True)
+        report(f"{len(texts)} answers are there already")
     elif os.path.exists(os.path.join(folder, result)):
         raise UserError(f"--reward_dir {folder}: holds {result} without its conversation; choose another")
     return texts
@@ -219,7 +220,7 @@ def _make_asker(client: Client, config: AnnotationConfig) -> Asker:
     def warn(error: RequestError) -> None:
         nonlocal printed
         if error.name != printed or not error.server_at_fault:
-            print(f"warning: no answer, trying again ({error})", flush=True)
+            report(f"warning: no answer, trying again ({error})")
         printed = error.name
 
     return Asker(config, client, one_by_one(client.complete), warn=warn)

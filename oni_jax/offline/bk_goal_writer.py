@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from oni_jax.annotation.prompts import Prompt, Turn
 from oni_jax.annotation.queries.goals import goals_in
+from oni_jax.host.reporting import report
 from oni_jax.host.runtime import StopRequest
 from oni_jax.offline.bk_config import WriteGoals, WriteGoalsConfig
 from oni_jax.offline.bk_conversation import ANSWERS, Ask, Conversation, UnansweredError, converse, drop_oldest
@@ -24,7 +25,7 @@ def write_goals(config: WriteGoals, stop: StopRequest) -> int:
     section = config.write
     if not converse(config, "goals", GOALS, functools.partial(GoalConversation, section), stop):
         return 130
-    print(f"{os.path.join(section.reward_dir, GOALS)} is written", flush=True)
+    report(f"{os.path.join(section.reward_dir, GOALS)} is written")
     return 0
 
 
@@ -53,12 +54,12 @@ class GoalConversation(Conversation):
                 num_unanswered += 1
                 continue
             if not goals:
-                print(f"round {number}: no goal in {self._config.num_tries} answers", flush=True)
+                report(f"round {number}: no goal in {self._config.num_tries} answers")
                 continue
             found.append((text, goals))
-            print(f"round {number} of {self._config.num_rounds}: {len(goals)} goals", flush=True)
+            report(f"round {number} of {self._config.num_rounds}: {len(goals)} goals")
         if num_unanswered:
-            print(f"{num_unanswered:,} rounds have no recorded answer, and no --llm_server_addr is named", flush=True)
+            report(f"{num_unanswered:,} rounds have no recorded answer, and no --llm_server_addr is named")
         if num_unanswered and not found:
             raise UserError(
                 "no segment has a recorded answer: collect segments as docs/bk.md does, name an --llm_server_addr, or "
@@ -71,7 +72,7 @@ class GoalConversation(Conversation):
             )
         library = GoalLibrary.of(found)
         write_library(self._config.reward_dir, library)
-        print(f"{len(library.goals)} different goals for {len(library.keys)} segments", flush=True)
+        report(f"{len(library.goals)} different goals for {len(library.keys)} segments")
 
     async def _goals_for(self, ask: Ask, text: str) -> list[str]:
         """Asks until an answer has goals, and adds this one alone to the conversation. Returns none without any."""

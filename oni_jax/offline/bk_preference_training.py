@@ -13,6 +13,7 @@ import optax
 
 from oni_jax.envs.registry import env_spec
 from oni_jax.host.held_folders import HeldFolder, held_folder
+from oni_jax.host.reporting import report
 from oni_jax.host.run_files import TRAINED
 from oni_jax.host.runtime import StopRequest
 from oni_jax.networks.preference_transformer import PreferenceTransformer
@@ -80,7 +81,7 @@ def _train(config: TrainPotential, folder: HeldFolder, stop: StopRequest) -> int
     network = make_network(settings, spec)
     state = init_state(network, pairs, section.seed, section.learning_rate)
     step, accuracy_of = make_train_step(network, section.learning_rate), make_accuracy(network)
-    print(f"{len(training):,} pairs to learn from, {len(test):,} to test with; on {jax.default_backend()}", flush=True)
+    report(f"{len(training):,} pairs to learn from, {len(test):,} to test with; on {jax.default_backend()}")
     best, num_trained = -1.0, 0
     for epoch in range(1, section.num_epochs + 1):
         started, rng = time.perf_counter(), np.random.default_rng([section.seed, epoch])
@@ -95,10 +96,9 @@ def _train(config: TrainPotential, folder: HeldFolder, stop: StopRequest) -> int
             break
         accuracy, num_trained = accuracy_of(state.params, pairs, test), epoch
         secs = time.perf_counter() - started
-        print(
+        report(
             f"epoch {epoch} of {section.num_epochs}: loss {np.mean([float(x) for x in losses]):.4f}, "
-            f"test accuracy {accuracy:.3f}, {len(training) / secs:,.0f} pairs a second",
-            flush=True,
+            f"test accuracy {accuracy:.3f}, {len(training) / secs:,.0f} pairs a second"
         )
         if not all(np.all(np.isfinite(x)) for x in jax.tree.leaves(state.params)):
             raise UserError("the network's weights are not finite any more: lower --learning_rate")
@@ -109,9 +109,9 @@ def _train(config: TrainPotential, folder: HeldFolder, stop: StopRequest) -> int
             folder.check()
             save_preference_model(section.reward_dir, epoch, PreferenceModel(settings, state.params), notes)
     if stop:
-        print(f"{stop.reason}: {num_trained} epochs were trained", flush=True)
+        report(f"{stop.reason}: {num_trained} epochs were trained")
     if num_trained:
-        print(f"the network is in {section.reward_dir}", flush=True)
+        report(f"the network is in {section.reward_dir}")
     return 0
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from oni_jax.annotation.prompts import Prompt, Turn
 from oni_jax.annotation.queries.code import code_in
 from oni_jax.host.files import write_atomically
+from oni_jax.host.reporting import report
 from oni_jax.host.runtime import StopRequest
 from oni_jax.offline.bk_config import WriteConfig, WritePotential
 from oni_jax.offline.bk_conversation import ANSWERS, Ask, Conversation, converse, drop_oldest
@@ -31,7 +32,7 @@ def write_potential(config: WritePotential, stop: StopRequest) -> int:
     section = config.write
     if not converse(config, "code", POTENTIAL, functools.partial(CodeConversation, section), stop):
         return 130
-    print(f"{os.path.join(section.reward_dir, POTENTIAL)} is written", flush=True)
+    report(f"{os.path.join(section.reward_dir, POTENTIAL)} is written")
     return 0
 
 
@@ -56,12 +57,12 @@ class CodeConversation(Conversation):
             segments = [self._sampler.draw() for _ in range(self.config.num_samples)]
             code = await self._working_code(ask, segments)
             if code is None:
-                print(f"round {number + 1}: no code that works in {self.config.num_tries} answers", flush=True)
+                report(f"round {number + 1}: no code that works in {self.config.num_tries} answers")
                 continue
             works = True
             for name in (f"code-step{number}.py", POTENTIAL):
                 write_atomically(os.path.join(self.config.reward_dir, name), code.encode())
-            print(f"round {number + 1} of {self.config.num_rounds}: {len(code.splitlines())} lines", flush=True)
+            report(f"round {number + 1} of {self.config.num_rounds}: {len(code.splitlines())} lines")
         if not works:
             raise UserError(
                 f"--reward_dir {self.config.reward_dir}: the LLM wrote no code that works; see {ANSWERS} there, and "

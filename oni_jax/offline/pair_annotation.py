@@ -17,6 +17,7 @@ from oni_jax.annotation.service import Question
 from oni_jax.answers.answerer import answered_by, open_questions
 from oni_jax.envs.nethack import ENVIRONMENT
 from oni_jax.host.held_folders import held_folder
+from oni_jax.host.reporting import report
 from oni_jax.host.runtime import Every, StopRequest
 from oni_jax.offline.annotators import RULES, file_name, wanted_keys
 from oni_jax.offline.dataset import PairDataset
@@ -74,7 +75,7 @@ def annotate_pairs(config: AnnotatePairs, stop: StopRequest) -> int:
         counts = file.counts()
         total = max(1, sum(counts.values()))
         shown = ", ".join(f"{count:,} {name} ({count / total:.1%})" for name, count in counts.items())
-        print(f"preferences: {shown}", flush=True)
+        report(f"preferences: {shown}")
     return 0
 
 
@@ -88,7 +89,7 @@ class AnnotationLog:
         self._due = Every(PROGRESS_SECS)
         self.labeller: Labeller | None = None
         self.num_unknown = 0
-        print(f"{file.path}: {num_rows - self.num_left:,} of {counted(num_rows, 'pair')} are done already", flush=True)
+        report(f"{file.path}: {num_rows - self.num_left:,} of {counted(num_rows, 'pair')} are done already")
 
     def __call__(self) -> None:
         if self._due():
@@ -110,7 +111,7 @@ class AnnotationLog:
             parts += [f"waiting for the server ({stats['problem']})"] * bool(stats["problem"])
         if stop:
             parts.append(f"{stop.reason}: the same command resumes from here (without --ignore_existing)")
-        print(", ".join(parts), flush=True)
+        report(", ".join(parts))
 
 
 class _PairLabels:

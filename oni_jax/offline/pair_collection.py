@@ -15,6 +15,7 @@ from oni_jax.evaluation.playing import ENDLESS, Agent, Envs, play
 from oni_jax.host.files import ScratchFolder
 from oni_jax.host.held_folders import held_name
 from oni_jax.host.plugins import load_plugins
+from oni_jax.host.reporting import report
 from oni_jax.host.runtime import Every, StopRequest
 from oni_jax.networks.registry import policy_observations
 from oni_jax.offline.dataset import create_dataset
@@ -54,11 +55,11 @@ def collect_pairs(config: CollectPairs, stop: StopRequest) -> int:
             if finished:
                 os.chmod(partial.path, 0o755)
                 os.rename(partial.path, directory)
-                print(f"{directory}: {counted(collection.num_pairs, 'pair')}", flush=True)
+                report(f"{directory}: {counted(collection.num_pairs, 'pair')}")
     except OSError as error:
         raise UserError(f"{directory}: can't be written ({error.strerror})") from None
     if not finished:
-        print(f"{stop.reason}: {directory} was not written", flush=True)
+        report(f"{stop.reason}: {directory} was not written")
     return 0 if finished else 130
 
 
@@ -175,8 +176,8 @@ def _play(env: NetHackVectorEnv, agent: Agent, collection: CollectionConfig, dir
         episodes += int(is_first.sum())
         if num_played >= num_steps and sampler.full:
             seen = f"{sampler.num_seen:,} sub-episodes to draw from"
-            print(f"{counted(num_played, 'step')} of {counted(episodes, 'episode')}, {seen}", flush=True)
+            report(f"{counted(num_played, 'step')} of {counted(episodes, 'episode')}, {seen}")
             return True
         if due():
-            print(f"{num_played:,} of {counted(num_steps, 'step')}", flush=True)
+            report(f"{num_played:,} of {counted(num_steps, 'step')}")
     return False

@@ -12,6 +12,7 @@ import optax
 
 from oni_jax import parallel
 from oni_jax.host.held_folders import HeldFolder, held_folder
+from oni_jax.host.reporting import report
 from oni_jax.host.runtime import Every, StopRequest
 from oni_jax.networks.glyphs import RankingNetwork, make_ranking_network
 from oni_jax.offline.annotators import better
@@ -63,10 +64,9 @@ def _train(config: TrainReward, held: HeldFolder, stop: StopRequest) -> int:
     rows = split.training[labels[split.training] != UNKNOWN]
     if not len(rows):
         raise UserError(f"{dataset.path(preference)}: no pair of the training split has a label yet")
-    print(
+    report(
         f"{dataset.num_pairs:,} pairs: {len(rows):,} labelled ones to learn from, {len(split.validation):,} to "
-        f"validate with; training on {jax.default_backend()}; the first start takes a while to compile",
-        flush=True,
+        f"validate with; training on {jax.default_backend()}; the first start takes a while to compile"
     )
     fit = Fit(config, network, observe(dataset, network), labels, rows)
     for epoch in range(1, training.num_epochs + 1):
@@ -79,7 +79,7 @@ def _train(config: TrainReward, held: HeldFolder, stop: StopRequest) -> int:
         accuracies = {name: accuracy(rewards[split.validation], expected) for name, expected in validation.items()}
         rates = {name: base_rate(expected) for name, expected in validation.items()}
         texts = [f"{name} {value:.3f} (base rate {rates[name]:.3f})" for name, value in accuracies.items()]
-        print(f"epoch {epoch} of {training.num_epochs}: validation accuracy against {', '.join(texts)}", flush=True)
+        report(f"epoch {epoch} of {training.num_epochs}: validation accuracy against {', '.join(texts)}")
         finite = {name: value for name, value in accuracies.items() if np.isfinite(value)}
         notes = {"annotator": training.annotator, "epochs": epoch, "validation_accuracy": finite}
         notes["base_rate"] = {name: rates[name] for name in finite}
@@ -89,12 +89,12 @@ def _train(config: TrainReward, held: HeldFolder, stop: StopRequest) -> int:
         except UserError as error:
             if epoch == training.num_epochs or not holds_trained(folder):
                 raise
-            print(f"warning: {error}; the last complete model stays", flush=True)
+            report(f"warning: {error}; the last complete model stays")
     if stop:
         saved = "the last complete epoch's model is" if holds_trained(folder) else "no epoch ended: no model is"
-        print(f"{stop.reason}: {saved} in {folder}", flush=True)
+        report(f"{stop.reason}: {saved} in {folder}")
     else:
-        print(f"the reward model is in {folder}", flush=True)
+        report(f"the reward model is in {folder}")
     return 0
 
 
@@ -192,10 +192,9 @@ class Fit:
             if self._due() or done == len(order):
                 loss, fraction = sums / np.maximum(1, counts)
                 rate = done / (time.perf_counter() - started)
-                print(
+                report(
                     f"epoch {epoch} of {self._config.training.num_epochs}: {done:,} of {counted(len(order), 'pair')}, "
-                    f"{rate:,.0f} a second, loss {loss:.4f}, accuracy {fraction:.3f}",
-                    flush=True,
+                    f"{rate:,.0f} a second, loss {loss:.4f}, accuracy {fraction:.3f}"
                 )
         return True
 

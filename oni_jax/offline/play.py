@@ -17,6 +17,7 @@ from oni_jax.evaluation.players import Player, chosen_players, evaluated_task
 from oni_jax.evaluation.playing import Agent, Envs, Step
 from oni_jax.host.files import ScratchFolder
 from oni_jax.host.held_folders import held_name
+from oni_jax.host.reporting import report
 from oni_jax.host.runtime import StopRequest
 from oni_jax.offline.segment_config import CollectSegments, SegmentsConfig, as_evaluation
 from oni_jax.offline.segment_episodes import Segment, write_episodes
@@ -39,7 +40,7 @@ class SharedDraws(Agent):
 def checkpoint_agent(run: Run, env: EnvConfig, seed: int) -> Agent:
     """Makes the policy of a run's newest checkpoint, which samples actions. Raises UserError: see `load_pretrained`."""
     policy, params, spec, env_steps = run.policy(env)
-    print(f"the policy after {counted(env_steps, 'environment step')} plays", flush=True)
+    report(f"the policy after {counted(env_steps, 'environment step')} plays")
     return PolicyAgent(policy, spec, params, seed, greedy=False)
 
 
@@ -65,17 +66,17 @@ def collect_segments(config: CollectSegments, stop: StopRequest) -> int:
             for i, player in enumerate(players):
                 episodes = list(play(player, section, i, stop))
                 if stop:
-                    print(f"{stop.reason}: {directory} was not written", flush=True)
+                    report(f"{stop.reason}: {directory} was not written")
                     return 130
                 name = "random" if player.env_steps is None else f"step{player.env_steps:012d}"
                 write_episodes(os.path.join(partial.path, f"{name}.npz"), episodes)
                 mean_return = np.mean([episode.rewards.sum() for episode in episodes])
-                print(f"{player.name}: {len(episodes)} episodes, mean return {mean_return:.3g}", flush=True)
+                report(f"{player.name}: {len(episodes)} episodes, mean return {mean_return:.3g}")
             os.chmod(partial.path, 0o755)
             os.rename(partial.path, directory)
     except OSError as error:
         raise UserError(f"--directory {directory}: can't be written ({error.strerror})") from None
-    print(f"{directory}: episodes of {len(players)} players", flush=True)
+    report(f"{directory}: episodes of {len(players)} players")
     return 0
 
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from oni_jax.host.files import ScratchFolder, reserve, write_atomically
 from oni_jax.host.json_files import other_settings
+from oni_jax.host.reporting import report
 from oni_jax.offline.dataset import as_labels, open_array
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.json_text import sealed
@@ -69,7 +70,7 @@ class PreferenceFile:
                 raise UserError(f"{self.path}: another process labels some of pairs {rows[0]}-{rows[-1]}") from None
             except OSError as error:
                 without = "no process notices another that labels the same pairs"
-                print(f"{self.path}: its disk has no locks ({error.strerror}): {without}", flush=True)
+                report(f"{self.path}: its disk has no locks ({error.strerror}): {without}")
         self._map = mmap.mmap(self._file.fileno(), num_pairs)
         self._unreadable = np.frombuffer(self._map, np.uint8)
 

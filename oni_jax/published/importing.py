@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from oni_jax.envs.registry import env_spec
 from oni_jax.host.held_folders import held_folder
+from oni_jax.host.reporting import report
 from oni_jax.host.run_files import CHECKPOINTS, LOCK, saved_steps
 from oni_jax.learner.loop import initial_key
 from oni_jax.learner.update import make_optimizer
@@ -171,7 +172,7 @@ def _resumable(shared: Shared, run: Run) -> Saved:
         if "reward_state" not in acting.state:
             raise UserError("the file was written without its rewards")
     except UserError as error:
-        print(f"{run.folder}: can be played, but not trained further: {error}", flush=True)
+        report(f"{run.folder}: can be played, but not trained further: {error}")
         return acting
     progress = dataclasses.asdict(Progress(env_steps=shared.env_steps))
     return Saved(state._replace(**acting.state), acting.reward, progress)

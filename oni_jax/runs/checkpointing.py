@@ -15,6 +15,7 @@ import orbax.checkpoint as ocp
 from oni_jax.host.files import check_regular
 from oni_jax.host.npz import from_npz, to_npz
 from oni_jax.host.orbax_quiet import quieten
+from oni_jax.host.reporting import report
 from oni_jax.host.run_files import SETTINGS, checkpoint_steps
 from oni_jax.ops.checksums import check_arrays, check_finite, named_leaves, opened, sealed
 from oni_jax.settings.fields import UserError
@@ -178,7 +179,7 @@ class Checkpoints:
             aside += "~"
         os.rename(self.path(step), aside)
         self._manager.reload()
-        print(f"checkpoint {step} can't be read ({text}); moved to {aside}, resuming from an older one", flush=True)
+        report(f"checkpoint {step} can't be read ({text}); moved to {aside}, resuming from an older one")
 
     def path(self, step: int) -> str:
         """Returns the folder of a checkpoint."""
@@ -205,7 +206,7 @@ class Checkpoints:
         Orbax raises its background failures one at a time, the next ones at the next save.
         """
         self._problem = _reason(error)
-        print(f"warning: a checkpoint in {self._directory} can't be written ({self._problem})", flush=True)
+        report(f"warning: a checkpoint in {self._directory} can't be written ({self._problem})")
         self._close_manager()
         with contextlib.suppress(Exception):  # the storage is gone: the next save fails at the closed manager
             self._manager = self._open()
@@ -304,7 +305,7 @@ def _newest(directory: str, restore: Callable[[str], PyTree], only: int | None =
 @functools.cache
 def _say(line: str) -> None:
     """Prints a line once: the parts of a checkpoint are read one by one."""
-    print(line, flush=True)
+    report(line)
 
 
 def _reader(make_handler: Callable[..., Any]) -> ocp.Checkpointer:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from oni_jax.envs.registry import env_spec
 from oni_jax.host.files import write_atomically
 from oni_jax.host.held_folders import held_folder, is_held
+from oni_jax.host.reporting import report
 from oni_jax.host.run_files import SETTINGS
 from oni_jax.host.runtime import StopRequest
 from oni_jax.networks.registry import AUTO
@@ -37,7 +38,7 @@ def open_experiment(config: Config, stop: StopRequest | None = None) -> Iterator
     """
     with held_folder(experiment_folder(config), "experiment", stop, above="train_dir") as held:
         if differences := check_unchanged(config):
-            print(f"settings changed since this run was last started: {'; '.join(differences)}", flush=True)
+            report(f"settings changed since this run was last started: {'; '.join(differences)}")
         yield held.path
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from oni_jax.host.files import read_regular, write_atomically
 from oni_jax.host.plugins import OURS, module_files, plugin_names, root_of
+from oni_jax.host.reporting import report
 from oni_jax.runs.plan import Plan
 from oni_jax.settings.annotation import JUDGE, RECORDED
 from oni_jax.settings.config import Config
@@ -174,7 +175,7 @@ def _is(path: str, digest: str) -> bool:
 @functools.cache
 def _say(line: str) -> None:
     """Prints a line once: a run may be read several times."""
-    print(line, flush=True)
+    report(line)
 
 
 def _read_index(folder: str) -> Kept:

@@ -7,6 +7,7 @@ from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.annotation.stored import stored_answers
 from oni_jax.answers.answerer import models_of, recorded_answers
+from oni_jax.host.reporting import report
 from oni_jax.runs.plan import Plan
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
@@ -43,7 +44,7 @@ def read_annotations(plan: Plan, folder: str) -> list[Annotation]:
     finally:
         store.close()
     if store.damage:
-        print(store.damage, flush=True)
+        report(store.damage)
     return found
 
 

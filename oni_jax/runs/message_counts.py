@@ -8,6 +8,7 @@ import numpy as np
 
 from oni_jax.host.files import write_atomically
 from oni_jax.host.npz import join_texts, open_npz, split_texts, to_npz
+from oni_jax.host.reporting import report
 from oni_jax.settings.fields import UserError
 from oni_jax.types import CaptionBatch
 
@@ -47,7 +48,7 @@ class MessageCounts:
                 path, to_npz({"messages": join_texts(caption for caption, _ in common), "counts": counts}).data
             )
         except OSError as error:
-            print(f"warning: {path} can't be written ({error.strerror})", flush=True)
+            report(f"warning: {path} can't be written ({error.strerror})")
 
     def restore(self, folder: str) -> None:
         """Restores the counts of `save`, if there is a file. Raises UserError when it is damaged."""

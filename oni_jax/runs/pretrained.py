@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from oni_jax.envs.registry import env_spec
+from oni_jax.host.reporting import report
 from oni_jax.host.run_files import CHECKPOINTS
 from oni_jax.networks.guided import GuidedPolicy
 from oni_jax.networks.policy import ActorCritic, policy_and_shapes
@@ -61,7 +62,7 @@ def initial_params(config: Config) -> PyTree:
         if value != (before := learnt.get(field.name, field.default)):
             raise UserError(f"--{field.name} {value}: --init_from {folder} was trained with {before}; give that")
     pretrained = load_pretrained(Run(folder), config.env)
-    print(f"parameters from {folder} at {counted(pretrained.env_steps, 'environment step')}", flush=True)
+    report(f"parameters from {folder} at {counted(pretrained.env_steps, 'environment step')}")
     return pretrained.params
 
 
@@ -79,7 +80,7 @@ def make_actor(config: Config, policy: ActorCritic, replicas: Replicas) -> Actor
     if not settings.guide:
         return Actor(policy, lambda params, probability: params, lambda state: state)
     guide = load_pretrained(Run(settings.guide), config.env)
-    print(f"guided by {settings.guide} at {counted(guide.env_steps, 'environment step')}", flush=True)
+    report(f"guided by {settings.guide} at {counted(guide.env_steps, 'environment step')}")
     frozen = replicas.put(guide.params)
 
     def params_of(params: PyTree, probability: np.float32) -> PyTree:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from oni_jax.host.files import read_regular
 from oni_jax.host.plugins import load_plugins
+from oni_jax.host.reporting import report
 from oni_jax.host.run_files import SETTINGS, saved_steps
 from oni_jax.runs import labels
 from oni_jax.runs.kept import as_trained
@@ -59,7 +60,7 @@ class Run:
             config = config_from_json(text)
             check_values(config)  # the file may be a stranger's
             if not is_as_written(text):
-                print(f"settings changed by hand, or damaged: {path} has another checksum", flush=True)
+                report(f"settings changed by hand, or damaged: {path} has another checksum")
             return config
         except OSError as error:
             hint = nearest_run(self.folder, "name a training run, which python -m launch.ls lists")

@@ -18,6 +18,7 @@ import oni_jax
 from oni_jax.answers.answerer import SERVER, find_answerer
 from oni_jax.answers.answerer import shipped as shipped_answers
 from oni_jax.host.files import ScratchFolder, write_atomically
+from oni_jax.host.reporting import report
 from oni_jax.host.run_files import CHECKPOINTS, last_row
 from oni_jax.networks.policy import policy_and_shapes
 from oni_jax.ops.checksums import check_finite, leaf_name, named_leaves
@@ -77,7 +78,7 @@ def share(run: Run, env_steps: int | None = None, licence: str = "") -> bytes:
     except NoRewardError:
         pass
     except UserError as error:
-        print(f"{run.folder}: the policy is shared without its rewards: {error}", flush=True)
+        report(f"{run.folder}: the policy is shared without its rewards: {error}")
     config, name = portable(run.config), run_name(run.name)
     config = dataclasses.replace(config, run=dataclasses.replace(config.run, experiment=name))
     scores, answers, kept = _scores(run.folder), _answers(run.plan), portable_files(run.folder)
@@ -128,7 +129,7 @@ def write_run(path: str, folder: str, trust_code: bool = False, as_state: State 
     if not run.steps():
         raise UserError(f"{folder}: no checkpoint can be written; choose another")
     if changed := _changed_answers(shared):
-        print(f"{path}: the recorded answers {changed} are others here; its intrinsic rewards may differ", flush=True)
+        report(f"{path}: the recorded answers {changed} are others here; its intrinsic rewards may differ")
     return run
 
 

@@ -16,6 +16,7 @@ from oni_jax.evaluation.intrinsic import Scorer, beside_states
 from oni_jax.evaluation.players import Player
 from oni_jax.evaluation.recording import Choice, Replay, chosen_episodes, replay
 from oni_jax.evaluation.results import Evaluation
+from oni_jax.host.reporting import report
 from oni_jax.host.runtime import StopRequest
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
@@ -86,7 +87,7 @@ class Recorder:
         write_video(video, pictures(player, evaluation, choice, path + SUFFIX), PICTURES_PER_SEC)
         files = [*(name for name in [path + SUFFIX] if os.path.exists(name)), video]
         for name in files:
-            print(f"--record: {name}", flush=True)
+            report(f"--record: {name}")
         return files
 
 
@@ -96,7 +97,7 @@ def pictures(player: Player, evaluation: Evaluation, choice: Choice, ttyrec: str
     seen = shown_steps(num_steps)
     found = replay(player.env, evaluation, choice.episode, ttyrec, set(seen), scorer, player.suggested)
     if found.mismatch:
-        print(found.mismatch, flush=True)
+        report(found.mismatch)
     notes = reward_notes(player)
     if len(seen) < num_steps + 1:
         notes.insert(0, f"{len(seen)} of {num_steps + 1:,} screens are shown; rewards are sums since the last one")

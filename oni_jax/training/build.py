@@ -8,6 +8,7 @@ import jax
 
 from oni_jax.host.caches import keep_compiled_code
 from oni_jax.host.gpu import why_no_gpu
+from oni_jax.host.reporting import report
 from oni_jax.host.runtime import StopRequest
 from oni_jax.learner.guidance import Guidance
 from oni_jax.learner.peers.meeting import joined
@@ -73,7 +74,7 @@ def _train(plan: Plan, stop: StopRequest, peers: SingleProcess | Peers, makers: 
         if peers.is_primary:
             write_settings(config, folder)
             if differing := keep_files(plan, folder):
-                print(f"changed since this run was last started: {', '.join(differing)}", flush=True)
+                report(f"changed since this run was last started: {', '.join(differing)}")
         if not stop or peers.num > 1:
             training.train(stop, on_row)
         else:
@@ -83,14 +84,14 @@ def _train(plan: Plan, stop: StopRequest, peers: SingleProcess | Peers, makers: 
 def _explain(plan: Plan) -> None:
     """Prints what was chosen for this machine and environment, and what looks like a mistake."""
     for choice in plan.chosen:
-        print(f"--{choice.flag} {choice.value} suits this {choice.suits}: {choice.reason}", flush=True)
+        report(f"--{choice.flag} {choice.value} suits this {choice.suits}: {choice.reason}")
     if reason := why_no_gpu(jax.default_backend()):
-        print(reason, flush=True)
+        report(reason)
     terms = plan.config.terms()
     if not plan.config.reward.extrinsic_reward_coeff and not any(term.reward.llm_reward_coeff for term in terms):
-        print("warning: --extrinsic_reward_coeff 0 and no intrinsic reward: nothing is learnt", flush=True)
+        report("warning: --extrinsic_reward_coeff 0 and no intrinsic reward: nothing is learnt")
     if plan.config.annotation.llm_server_addr and not plan.questions:
-        print("warning: --llm_server_addr: nothing in this run asks an LLM", flush=True)
+        report("warning: --llm_server_addr: nothing in this run asks an LLM")
 
 
 def build_training(

@@ -15,6 +15,7 @@ import numpy as np
 from oni_jax.envs.random_play import beside_random_play
 from oni_jax.envs.registry import step_limit
 from oni_jax.host.held_folders import HeldFolder
+from oni_jax.host.reporting import report
 from oni_jax.host.run_files import CHECKPOINTS, DIED, FINISHED, SETTINGS, STOPPED, SUMMARY, UNSAVED, saved_steps
 from oni_jax.host.runtime import Every, FolderGoneError, StopRequest, UnsavedError, code_commit, return_memory
 from oni_jax.learner.bad_updates import BadUpdates
@@ -118,7 +119,7 @@ class Training:
         self._on_row = on_row
         of_all = f" in each of {self._peers.num} processes" if self._peers.num > 1 else ""
         where = f"{self._world.description}{of_all}, learning on {jax.default_backend()}"
-        print(f"{where}; compiling the update, some 20 s at the first start, a minute for a GPU", flush=True)
+        report(f"{where}; compiling the update, some 20 s at the first start, a minute for a GPU")
         run, is_primary = self._config.run, self._peers.is_primary
         # Before the clock: W&B takes long.
         about = {**hparams(self._config), "commit": code_commit()}
@@ -137,7 +138,7 @@ class Training:
                 last_row = self._loop(stop, sinks, view)
                 at_rest = True
                 if stop.reason or not self._limit_is_reached():
-                    print(f"{stop.reason or 'another process asks for it'}: saving and leaving", flush=True)
+                    report(f"{stop.reason or 'another process asks for it'}: saving and leaving")
             except Exception:
                 last_row = self._row_at_error()
                 raise
@@ -159,14 +160,14 @@ class Training:
                     write_json(os.path.join(self._folder, SUMMARY), summary)
                     mean_return = self._stats.row().get("mean_return")
                     if line := beside_random_play(self._config.env, mean_return, self._num_averaged()):
-                        print(line, flush=True)
+                        report(line)
                     if "labels_by" in summary:
                         held = f"{summary['labels_held']:,.0f} answers"
                         if self.learner.reward.asks_about_captions:
                             held += f", {1.0 - self.learner.unanswered_fraction():.1%} of steps"
                         if num := self._annotator.stats().get("events/without_logprobs"):
                             held += f", {num:,.0f} without log-probabilities: 0 or 1"
-                        print(printable(f"labels by: {summary['labels_by']} ({held})"), flush=True)
+                        report(printable(f"labels by: {summary['labels_by']} ({held})"))
 
         self._check_kept(unsaved)
         if last_row:
@@ -205,7 +206,7 @@ class Training:
         """Ends a run, in one process, that was asked to stop while it started."""
         if not os.path.exists(path := os.path.join(self._folder, SUMMARY)):
             write_json(path, {**self.summary(), "state": STOPPED})
-        print(f"{stop.reason}: left before the first step; the same command starts it again", flush=True)
+        report(f"{stop.reason}: left before the first step; the same command starts it again")
 
     def _loop(self, stop: StopRequest, sinks: Any, view: Any) -> Row:
         """Returns the last row, which is not shown yet: what is in flight will still be counted."""
@@ -215,7 +216,7 @@ class Training:
         row: Row = {}
         ended = self._steps_done() or (bool(stop.reason) and self._peers.num == 1)
         if ended and not stop.reason:
-            print(f"{progress.env_steps:,} environment steps are done already; raise --train_for_env_steps", flush=True)
+            report(f"{progress.env_steps:,} environment steps are done already; raise --train_for_env_steps")
         while not ended:
             new_metrics = self.learner.step()
             self._count_reports()
@@ -244,7 +245,7 @@ class Training:
 
     def _show(self, row: Row, sinks: Any, view: Any) -> None:
         while self._notes:
-            print(self._notes.pop(0), flush=True)
+            report(self._notes.pop(0))
         sinks.write(self.progress.env_steps, row)
         unknown = dict.fromkeys((f"episode/{name}" for name in self._returns.names), math.nan)
         view.update({**unknown, **row, **self._early()})
@@ -269,14 +270,14 @@ class Training:
         while self.learner.reports:
             self._count(self.learner.reports.popleft(), self._peers.is_primary)
 
-    def _count(self, report: WorldReport, log: bool) -> None:
-        for failure in report.failures if log else ():
-            print(f"warning: {failure}", flush=True)
-        self.progress.actor_restarts += len(report.failures)
-        self.progress.game_restarts += report.num_restarts
-        self.progress.episodes += len(report.episodes)
-        self._stats.add(np.array(report.episodes))
-        self._notes += report.notes
+    def _count(self, news: WorldReport, log: bool) -> None:
+        for failure in news.failures if log else ():
+            report(f"warning: {failure}")
+        self.progress.actor_restarts += len(news.failures)
+        self.progress.game_restarts += news.num_restarts
+        self.progress.episodes += len(news.episodes)
+        self._stats.add(np.array(news.episodes))
+        self._notes += news.notes
 
     def _steps_done(self) -> bool:
         return self.progress.env_steps >= self._config.run.train_for_env_steps
@@ -304,13 +305,13 @@ class Training:
             return
         self._unsaved = _problem(self.learner.state)
         if self._unsaved:
-            print(f"warning: nothing is saved: {self._unsaved}; the checkpoints stay as they are", flush=True)
+            report(f"warning: nothing is saved: {self._unsaved}; the checkpoints stay as they are")
             return
         try:
             self._follow_folder(self._checkpoints)
         except (OSError, UserError) as error:
             self._unsaved = str(error)
-            print(f"warning: nothing is saved: {self._unsaved}", flush=True)
+            report(f"warning: nothing is saved: {self._unsaved}")
             return
         progress = dataclasses.replace(
             self.progress,
@@ -334,7 +335,7 @@ class Training:
         self._folder = self._held.save_in()
         checkpoints.follow(os.path.join(self._folder, CHECKPOINTS))
         if not os.path.exists(path := os.path.join(self._folder, SETTINGS)):
-            print(f"{path} is missing: it is written", flush=True)
+            report(f"{path} is missing: it is written")
             write_settings(self._config, self._folder)
 
     def _row(self, metrics: Scalars) -> Row:

@@ -17,6 +17,7 @@ from oni_jax.annotation.stored import check_stored
 from oni_jax.answers.answerer import open_questions
 from oni_jax.envs.device.history import with_history
 from oni_jax.envs.registry import make_vector_env
+from oni_jax.host.reporting import report
 from oni_jax.host.restarts import Restarts
 from oni_jax.host.run_files import CHECKPOINTS
 from oni_jax.host.runtime import LOWEST_PRIORITY
@@ -158,7 +159,7 @@ def find_progress(saved: Saved | None, labels_of: str, folder: str) -> Progress:
             "--goal_key, --goal, --prompt_version, --prompt_file or --llm_answer changed); choose another --experiment"
         )
     if jax.process_index() == 0:
-        print(f"resumed at {counted(progress.env_steps, 'environment step')}, from {path}", flush=True)
+        report(f"resumed at {counted(progress.env_steps, 'environment step')}, from {path}")
     return dataclasses.replace(progress, labels_of=labels_of)
 
 
@@ -220,7 +221,7 @@ def resume_acting(world: World, saved: Saved | None, progress: Progress) -> Mapp
         acting = {name: x for name, x in acting.items() if name not in GOAL_ARRAYS}
     resumed = acting if acting and world.restore(acting) else {}
     if resumed:
-        print("environments resumed from the checkpoint", flush=True)
+        report("environments resumed from the checkpoint")
     return resumed
 
 

@@ -2,18 +2,18 @@
 
 import contextlib
 import itertools
-import sys
 from collections.abc import Sequence
 
 from oni_jax.annotation.asker import Asked
 from oni_jax.annotation.client import make_client
 from oni_jax.annotation.service import Question
 from oni_jax.answers.answerer import open_questions
-from oni_jax.evaluation.asking import report
+from oni_jax.evaluation.asking import report as texts
 from oni_jax.evaluation.asking.answers import ask_all
 from oni_jax.evaluation.asking.config import Ask, queries_of
 from oni_jax.evaluation.asking.summary import Rate, Tokens, rate_of_run, tokens_of, total_tokens
 from oni_jax.evaluation.asking.texts import make_items, read_captions
+from oni_jax.host.reporting import report
 from oni_jax.host.runtime import StopRequest
 from oni_jax.runs.plan import Plan, with_chosen_env
 from oni_jax.settings.fields import UserError
@@ -35,7 +35,7 @@ def ask(config: Ask, stop: StopRequest) -> int:
         questions = open_questions(asked, plan.language, stack)
         for question in questions:  # raises here what is wrong with any, before the first is asked
             make_client(question.config, question.prompt)
-        names = report.name_questions(asked)
+        names = texts.name_questions(asked)
         trials = [
             Trial(question, name, its, rate, has_counts=bool(annotation.llm_server_addr))
             for question, name, its, (annotation, _) in zip(questions, names, items, asked)
@@ -46,11 +46,11 @@ def ask(config: Ask, stop: StopRequest) -> int:
                 trial.run(shown, config.ask.show_prompts, stop)
     for first, second in itertools.combinations(trials, 2):
         if first.question.prompt.kind is second.question.prompt.kind and second.asked:
-            lines = report.comparison_lines((first.name, second.name), first.question.prompt, first.asked, second.asked)
-            print("", *lines, sep="\n", flush=True)
+            lines = texts.comparison_lines((first.name, second.name), first.question.prompt, first.asked, second.asked)
+            report("", *lines)
     num_failed = sum(len(trial.items) - len(trial.answered()) for trial in trials)
     if num_failed and not stop:
-        print(f"error: {num_failed:,} queries have no answer", file=sys.stderr, flush=True)
+        report(f"error: {num_failed:,} queries have no answer", to_stderr=True)
         return 1
     return 0
 
@@ -92,29 +92,29 @@ class Trial:
         def show(asked: Asked) -> None:
             if shows_all:
                 self._show_prompt(asked.item, shown)
-            print(*report.asked_lines(next(numbers), asked, prompt, self._tokens(asked)), sep="\n", flush=True)
+            report(*texts.asked_lines(next(numbers), asked, prompt, self._tokens(asked)))
 
         asked = [f"{config.llm_model} at {config.llm_server_addr}"] if config.llm_server_addr else []
         answering = " and ".join([f"recorded answers of {recorded.model}"] * bool(recorded.answers) + asked)
-        print(f"\n{self.name}: {len(self.items):,} queries to {answering}")
+        report(f"\n{self.name}: {len(self.items):,} queries to {answering}")
         self._show_prompt(self.items[0], shown)
         self.asked, problem = ask_all(self.question, self.items, show, stop)
         answered = self.answered()
-        line = report.ended_line(problem, config.llm_server_addr) if problem else stop.reason
+        line = texts.ended_line(problem, config.llm_server_addr) if problem else stop.reason
         if problem and not answered:
             raise UserError(line)
         if line:
-            print(f"the rest is not asked: {line}", flush=True)
+            report(f"the rest is not asked: {line}")
         if answered:
             total = total_tokens(map(self._tokens, answered))
-            lines = report.summary_lines(self.question, self.asked, len(self.items), total, self._rate)
-            print("", *lines, sep="\n", flush=True)
+            lines = texts.summary_lines(self.question, self.asked, len(self.items), total, self._rate)
+            report("", *lines)
 
     def _tokens(self, asked: Asked) -> Tokens:
         return tokens_of(asked, self.question.prompt, self._has_counts)
 
     def _show_prompt(self, item: Item, shown: set[str]) -> None:
-        text = "\n".join(report.prompt_lines(self.question, item))
+        text = "\n".join(texts.prompt_lines(self.question, item))
         if text not in shown:
             shown.add(text)
-            print(f"the prompt:\n{text}\n", flush=True)
+            report(f"the prompt:\n{text}\n")

@@ -20,6 +20,7 @@ from oni_jax.answers.form import NO_GOAL, AnswerFile, Header, Row, goals_of, rea
 from oni_jax.envs.registry import languages
 from oni_jax.host.files import check_output, write_output
 from oni_jax.host.plugins import load_plugins
+from oni_jax.host.reporting import report
 from oni_jax.runs.labels import store_path
 from oni_jax.runs.run import Run
 from oni_jax.settings.annotation import JUDGE, AnnotationConfig
@@ -87,7 +88,7 @@ def run_answers(config: AnswersConfig) -> int:
     load_plugins(config.plugin)
     if config.verify:
         path, file = _find(config.verify, "verify")
-        print(f"whole: {_described(path, file)}")
+        report(f"whole: {_described(path, file)}")
     elif config.show:
         _show(config)
     elif config.add:
@@ -96,7 +97,7 @@ def run_answers(config: AnswersConfig) -> int:
         _list_missing(config)
     else:
         for path in shipped():
-            print(_described(path.name.removesuffix(SUFFIX), read_answers(str(path), languages())))
+            report(_described(path.name.removesuffix(SUFFIX), read_answers(str(path), languages())))
     return 0
 
 
@@ -143,14 +144,14 @@ def _show(config: AnswersConfig) -> None:
                 writer.writerow([*map(_cell, [*map(escape, item), *answers]), row.count])
                 num_rows += 1
         write_output("csv", config.csv, out.getvalue().encode())
-        print(f"{config.csv}: {num_rows:,} items")
+        report(f"{config.csv}: {num_rows:,} items")
         return
-    print(_described(path, file))
+    report(_described(path, file))
     for item in _asked_for(config, file):
-        print(" | ".join(escape(caption) or NO_MESSAGE for caption in item))
+        report(" | ".join(escape(caption) or NO_MESSAGE for caption in item))
         for goal, column in zip(chosen, columns):
             text = said(file.rows[item], column) if item in file.rows else "no answer"
-            print(f"  {goal}: {text}" if goal else f"  {text}")
+            report(f"  {goal}: {text}" if goal else f"  {text}")
 
 
 def _cell(text: str) -> str:
@@ -166,7 +167,7 @@ def _write_sample(config: AnswersConfig, file: AnswerFile) -> None:
     chosen = np.random.default_rng(config.seed).permutation(len(items))[: config.sample]
     sample = file._replace(rows={items[i]: file.rows[items[i]] for i in chosen})
     _write(config.out, sample)
-    print(_described(config.out, sample))
+    report(_described(config.out, sample))
 
 
 def _write(out: str, file: AnswerFile) -> None:
@@ -218,7 +219,7 @@ def _add(config: AnswersConfig) -> None:
     finally:
         store.close()
     if store.damage:
-        print(store.damage, flush=True)
+        report(store.damage)
     if not stored:
         raise UserError(f"--add {config.add}: its label store holds no answers of {model}")
     goal = annotation.goal_key if goals_of(language, kind.name) != [NO_GOAL] else NO_GOAL
@@ -243,7 +244,7 @@ def _add(config: AnswersConfig) -> None:
         rows[item] = row
     file = AnswerFile(header._replace(goals=goals), rows)
     _write(out, file)
-    print(f"{counted(num_new, 'answer')} added; {_described(out, file)}")
+    report(f"{counted(num_new, 'answer')} added; {_described(out, file)}")
 
 
 def _counts(run: Run, prompt: Prompt) -> collections.Counter[bytes]:
@@ -292,14 +293,14 @@ def _list_missing(config: AnswersConfig) -> None:
     num_missing = len(missing)
     if config.uncertain:
         missing = _least_certain(run, missing)[: config.uncertain]
-    print(f"{num_missing:,} of {counted(len(met), 'caption')} have no answer, {steps / all_steps:.2%} of the steps")
+    report(f"{num_missing:,} of {counted(len(met), 'caption')} have no answer, {steps / all_steps:.2%} of the steps")
     if config.csv:
         out = io.StringIO(newline="")
         writer = csv.writer(out)
         writer.writerow(["message", "count"])
         writer.writerows([_cell(escape(caption)), count] for caption, count in missing)
         write_output("csv", config.csv, out.getvalue().encode())
-        print(config.csv)
+        report(config.csv)
         return
     for caption, count in missing[: config.num_messages]:
-        print(f"{count:>10,}  {escape(caption) or NO_MESSAGE}")
+        report(f"{count:>10,}  {escape(caption) or NO_MESSAGE}")

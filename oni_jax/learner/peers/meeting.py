@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 
+from oni_jax.host.reporting import report
 from oni_jax.host.runtime import BackgroundThread, StopRequest, ending
 from oni_jax.learner.peers.peers import SINGLE_PROCESS, PeerLost, Peers, SingleProcess, lost, one_line
 from oni_jax.settings.fields import UserError
@@ -60,7 +61,7 @@ def _meet(devices: DevicesConfig, in_slurm: bool, stop: StopRequest) -> None:
     while meeting.is_alive():
         meeting.join(0.2)
         if stop and meeting.is_alive():
-            print(f"{stop.reason}: leaving", flush=True)
+            report(f"{stop.reason}: leaving")
             os._exit(0)
         waited_secs = time.monotonic() - start
         if waited_secs > MEETING_SECS:
@@ -71,7 +72,7 @@ def _meet(devices: DevicesConfig, in_slurm: bool, stop: StopRequest) -> None:
         if waited_secs > 3 and not logged:
             logged = True
             alone = "; --num_processes 1 runs this one alone" if in_slurm else ""
-            print(f"waiting for the other processes of this run{where}{alone}", flush=True)
+            report(f"waiting for the other processes of this run{where}{alone}")
     try:
         meeting.check()
     except (RuntimeError, ValueError, KeyError) as error:
@@ -113,7 +114,7 @@ def _leave(error: BaseException) -> None:
         error = lost(error)
     code, line = (1, f"error: {error}") if isinstance(error, PeerLost) else ending(error)
     if line:
-        print(line, file=sys.stderr)
+        report(line, to_stderr=True)
     else:
         traceback.print_exception(error)
     sys.stdout.flush()

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 
 from oni_jax.envs.registry import offered_spec
+from oni_jax.host.reporting import report
 from oni_jax.rewards.base import Reward
 from oni_jax.rewards.bk.code import Reads, arguments_read, read_code
 from oni_jax.rewards.bk.potential import shape
@@ -49,7 +50,7 @@ class CodePotential(WindowPotential):
                 kind = result.problem.partition(":")[0]
                 if kind not in self._problems:
                     self._problems.add(kind)
-                    print(f"warning: {self._path} fails on a window, which counts as 0: {result.problem}", flush=True)
+                    report(f"warning: {self._path} fails on a window, which counts as 0: {result.problem}")
         return [result.value for result in found]
 
     def metrics(self) -> Mapping[str, Array]:

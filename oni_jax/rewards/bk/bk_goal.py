@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import numpy as np
 
 from oni_jax.envs.registry import caption_reader
+from oni_jax.host.reporting import report
 from oni_jax.rewards.base import Reward
 from oni_jax.rewards.bk.goals import HORIZON, NAMES, GoalLibrary, GoalVectors, read_library, texts_of_window
 from oni_jax.rewards.bk.potential import shape
@@ -112,10 +113,9 @@ class GoalPotential(WindowPotential):
     def _warn(self, num_new: int) -> None:
         if not (self._has_warned or self._num_near) and self._num_calls + num_new >= NUM_PROBED:
             self._has_warned = True
-            print(
+            report(
                 f"warning: bk-goal: in {NUM_PROBED} windows no step came near to a goal: its cosine was "
-                f"{self._largest:.3f} at most, and --potential_goal_threshold is {self._threshold:g}",
-                flush=True,
+                f"{self._largest:.3f} at most, and --potential_goal_threshold is {self._threshold:g}"
             )
 
     def metrics(self) -> Mapping[str, Array]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from oni_jax.host.reporting import report
 from oni_jax.host.runtime import no_garbage_collection
 from oni_jax.ops.bounds import bounded
 from oni_jax.rewards.base import Seen
@@ -61,7 +62,7 @@ class WindowPotential(PotentialScorer):
                 if not (self._of_server and self._num_calls):  # one that has never answered is not there
                     raise
                 self._away_until = time.monotonic() + RETRY_SECS
-                print(f"warning: {error}; until it is back, states that are new have the potential 0", flush=True)
+                report(f"warning: {error}; until it is back, states that are new have the potential 0")
             else:
                 self._known.update(zip(rows, found, strict=True))
                 self._num_calls += len(rows)

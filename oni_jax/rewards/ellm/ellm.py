@@ -19,6 +19,7 @@ from oni_jax.annotation.prompts import Prompt
 from oni_jax.annotation.queries.suggestions import parsed
 from oni_jax.envs.device.goals import HostTable
 from oni_jax.envs.goals import Suggested
+from oni_jax.host.reporting import report
 from oni_jax.rewards.base import Reward, newest
 from oni_jax.rewards.combine import observations_after
 from oni_jax.rewards.embeddings.embeddings import Embed, Memo
@@ -128,7 +129,7 @@ class InBackground:
                     self._matched.put(self._match(answers[i : i + MATCHED_AT_ONCE]))
                     break
                 except UserError as error:
-                    print(f"warning: {error}; suggested goals wait, and are tried again", flush=True)
+                    report(f"warning: {error}; suggested goals wait, and are tried again")
                     time.sleep(RETRY_SECS)
 
 

@@ -18,6 +18,7 @@ from flax import linen as nn
 
 from oni_jax.envs.device.base import DeviceEnv
 from oni_jax.envs.device.goals import SUGGESTED
+from oni_jax.host.reporting import report
 from oni_jax.parallel import Replicas
 from oni_jax.rewards.trainer import Noise, Passes, RewardTrainer
 from oni_jax.settings.rewards import RewardConfig
@@ -181,10 +182,9 @@ class GoalModel:
 
     def _warn(self, agreement: float) -> None:
         if agreement < self._best - FALL and not self._trainer.num_due:
-            print(
+            report(
                 f"warning: the goal model agrees with {agreement:.0%} of the newest answers that it has not learnt "
-                f"from, earlier with {self._best:.0%}: the policy has come to other states; more answers would help",
-                flush=True,
+                f"from, earlier with {self._best:.0%}: the policy has come to other states; more answers would help"
             )
             self._best = agreement
         self._best = max(self._best, agreement)

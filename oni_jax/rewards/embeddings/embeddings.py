@@ -15,6 +15,7 @@ import numpy as np
 from oni_jax.annotation.asker import Asked, Asker, Policy, one_by_one
 from oni_jax.annotation.client import Client, print_line
 from oni_jax.annotation.failures import RequestError
+from oni_jax.host.reporting import report
 from oni_jax.ops.words import direction, words_of
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.fields import UserError
@@ -212,7 +213,7 @@ class ServerEmbedder:
         if texts[0] == _PROBE:
             raise self._error(error)
         await self._embed(asker, [_PROBE])
-        print(f"warning: {self._error(error)}; nothing is known of {texts[0][:60]!r}", flush=True)
+        report(f"warning: {self._error(error)}; nothing is known of {texts[0][:60]!r}")
         return np.zeros((1, self._size))
 
     def _error(self, problem: object) -> UserError:

@@ -10,6 +10,7 @@ import numpy as np
 
 from oni_jax.host.files import write_atomically
 from oni_jax.host.npz import from_npz, join_texts, split_texts, to_npz
+from oni_jax.host.reporting import report
 from oni_jax.rewards.embeddings.embeddings import Embed, Memo
 
 WRITE_EVERY_SECS = 10.0
@@ -50,7 +51,7 @@ class KeptMemo(Memo):
         text, kept = next(iter(self._known.items()))
         (new,) = self._embed([text])
         if new.shape != kept.shape or np.abs(new - kept).max() > MAX_DIFFERENCE:
-            print(f"warning: {self._path}: holds another model's vectors; texts are embedded again", flush=True)
+            report(f"warning: {self._path}: holds another model's vectors; texts are embedded again")
             self._known.clear()
             self._num_written = 0
         self._is_checked = True
@@ -71,7 +72,7 @@ class KeptMemo(Memo):
         try:
             write_atomically(self._path, to_npz(content).tobytes())
         except OSError as error:
-            print(f"warning: {self._path}: can't be written ({error.strerror}); tried again later", flush=True)
+            report(f"warning: {self._path}: can't be written ({error.strerror}); tried again later")
             return
         self._num_written = len(known)
 
@@ -88,5 +89,5 @@ def _read(path: str) -> dict[str, np.ndarray]:
         return {}
     except Exception as error:  # damaged bytes lead to those of zip, of zlib, of the header's parser and others
         reason = " ".join(str(error).split())[:100] or type(error).__name__
-        print(f"warning: {path}: can't be read ({reason}); texts are embedded again", flush=True)
+        report(f"warning: {path}: can't be read ({reason}); texts are embedded again")
         return {}
