@@ -72,7 +72,8 @@ def by_goal_lines(evaluations: Sequence[Evaluation], width: int) -> list[str]:
         kept = {
             goal: of._replace(episodes=[x for x in of.episodes if x.index in common]) for goal, of in by_goal.items()
         }
-        text += _wrapped([f"{player} under each goal, on the same {len(common):,} episodes: mean [95 %]"], width)
+        heading = f"{player} under each goal, on the same {counted(len(common), 'episode')}: mean [95 %]"
+        text += _wrapped([heading], width)
         if common:
             found = {goal: of.behaviours() for goal, of in kept.items()}
             rows = [_by_goal_row(name, {goal: x[name] for goal, x in found.items()}) for name in _shared(found)]
