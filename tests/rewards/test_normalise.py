@@ -112,8 +112,8 @@ def test_the_threshold_s_default_is_the_type_s(name, default):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"llm_reward_type": ""}, "must be given: one of none, online_cls"),
-        ({"llm_reward_type": "offline"}, "'offline' is not known: use one of none, online_cls"),
+        ({"llm_reward_type": ""}, "must be given; use one of none, online_cls"),
+        ({"llm_reward_type": "offline"}, "'offline' is not known; use one of none, online_cls"),
         ({"llm_reward_type": "none", "llm_reward_coeff": 0.1}, "needs --llm_reward_coeff 0, not 0.1"),
         ({"llm_reward_type": "online_motif", "llm_reward_coeff": 0.0}, "needs --llm_reward_coeff above 0"),
         ({"llm_reward_type": "motif"}, "needs --reward_dir"),
