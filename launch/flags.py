@@ -199,7 +199,7 @@ def define_flags(defaults: Any = TRAINING) -> flags.FlagValues:
     }
     for field, default in settings(defaults):
         text, choices = field.metadata["help"], field.metadata["choices"]
-        if choices:
+        if choices and not field.metadata["several"]:
             flags.DEFINE_enum(field.name, default, choices, text, flag_values=values)
         else:
             define[field.type](field.name, default, text, flag_values=values)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from oni_jax.envs.episode_goals import goal_features
 from oni_jax.host.caches import keep_compiled_code
 from oni_jax.host.files import open_regular
 from oni_jax.host.plugins import load_plugins, with_plugins
@@ -29,7 +30,7 @@ from oni_jax.settings.fields import UserError, nearest, settings, value_from_pyt
 from oni_jax.settings.json_text import parsed_object
 from oni_jax.settings.worlds import num_processes
 from oni_jax.training.checks import check_run
-from oni_jax.types import EVERYTHING, EnvSpec
+from oni_jax.types import EVERYTHING, GOAL_FEATURES, EnvSpec
 
 if TYPE_CHECKING:
     from oni_jax.envs.gymnasium_vector import GymnasiumVector
@@ -204,7 +205,15 @@ class Run:
         """The observations and actions of its policy."""
         return self._pretrained.spec
 
-    def act(self, observations: Any, is_first: Any = None, *, greedy: bool = False, seed: int = 0) -> np.ndarray:
+    def act(
+        self,
+        observations: Any,
+        is_first: Any = None,
+        *,
+        greedy: bool = False,
+        seed: int = 0,
+        goal: str | Sequence[str] = "",
+    ) -> np.ndarray:
         """Chooses actions for N environments, and keeps the policy's recurrent state for their next step.
 
         Args:
@@ -212,16 +221,18 @@ class Run:
             is_first: [N] bool: an episode begins; when left out: at the first call, or the first with another N.
             greedy: the most probable actions; else they are drawn, as in training.
             seed: of the draws.
+            goal: of an agent of several, or one for each environment: a key of --goal_key, or with --goal_input text
+                any text. It takes the place of the observation `goal_features`, and may change at any step.
 
         Returns:
             Actions [N] int32.
 
         Raises:
-            UserError: an observation is missing or of another shape.
+            UserError: an observation is missing or of another shape, or there is no such goal.
         """
         import jax
 
-        inputs = self._inputs(observations)
+        inputs = self._inputs(observations, goal)
         num_envs = len(next(iter(inputs.values())))
         if num_envs != self._num_envs:
             self._core_state, self._num_envs = self._pretrained.policy.initial_state(num_envs), num_envs
@@ -305,7 +316,7 @@ class Run:
         values = {name: value_from_python(known[name], value) for name, value in values.items()}
         if others := values.keys() & {"train_dir", "experiment", "checkpoint", "compare", "compare_checkpoint"}:
             raise UserError(f"{', '.join(sorted(others))}: evaluate another `load_run(folder, env_steps)` instead")
-        if files := values.keys() & {"json", "csv", "record", "record_format", "recordings_dir"}:
+        if files := values.keys() & {"by_goal", "json", "csv", "record", "record_format", "recordings_dir"}:
             raise UserError(f"{', '.join(sorted(files))}: no files are written here; launch.evaluate writes them")
         train_dir, experiment = os.path.split(self.folder)
         config = EvaluationConfig(train_dir=train_dir, experiment=experiment, episodes=episodes, **values)
@@ -339,15 +350,26 @@ class Run:
     def _reward(self) -> Any:
         return self._run.rewards(self.env_steps)
 
-    def _inputs(self, observations: Any) -> dict[str, np.ndarray]:
+    def _goal_features(self, goal: str | Sequence[str], num_envs: int) -> np.ndarray:
+        goals, settings = [goal] if isinstance(goal, str) else list(goal), self._run.plan.config.env.episode_goal
+        if len(goals) not in (1, num_envs):
+            raise UserError(f"goal: {len(goals)} for {num_envs} environments; give one, or one for each")
+        return np.stack([goal_features(settings, x) for x in goals * (num_envs if len(goals) == 1 else 1)])
+
+    def _inputs(self, observations: Any, goal: str | Sequence[str] = "") -> dict[str, np.ndarray]:
         inputs = {}
         for name, expected in self.spec.observations.items():
+            if goal and name == GOAL_FEATURES:
+                continue
             try:
                 inputs[name] = np.asarray(observations[name])
             except (KeyError, ValueError, IndexError, TypeError):
                 names = ", ".join(self.spec.observations)
-                raise UserError(f"observations: {name} is missing; the policy reads {names}") from None
+                hint = "; say its goal by goal=" if name == GOAL_FEATURES else ""
+                raise UserError(f"observations: {name} is missing; the policy reads {names}{hint}") from None
             if inputs[name].shape[1:] != expected.shape:
                 shape = ", ".join(map(str, ("N", *expected.shape)))
                 raise UserError(f"observations: {name} is {list(inputs[name].shape)}; must be [{shape}]")
+        if goal:
+            inputs[GOAL_FEATURES] = self._goal_features(goal, len(next(iter(inputs.values()))))
         return inputs

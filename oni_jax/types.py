@@ -36,6 +36,7 @@ FIRST, SECOND, TIE, UNKNOWN = 0, 1, 2, 3  # labels of a pair: the better one, a 
 EVERYTHING = "*"  # as a name: all observations that an environment shows by default
 CAPTION = "caption"  # observation: see `envs.history`
 GOAL_REWARD, OPEN_GOALS = "goal_reward", "open_goals"  # names of observations, see `envs.goals`
+EPISODE_GOAL, GOAL_FEATURES = "episode_goal", "goal_features"  # names of observations, see `envs.episode_goals`
 NO_MESSAGE = "(no message)"  # shown for an empty caption
 
 

@@ -27,7 +27,7 @@ from oni_jax.types import CaptionBatch, StepCaptions, Trajectory
 from tests import test_resume
 from tests.show.terminals import person
 from tests.support.processes import Launched, equal_on_devices
-from tests.test_resume import DEVICE, Answers, train, write_files
+from tests.test_resume import DEVICE, OF_GOALS, Answers, train, write_files
 from tests.worlds.actors.test_server import Played, check_actions, unroll
 
 ROLLOUT, NUM_GAMES = 5, 16
@@ -92,7 +92,10 @@ def compare(folder: pathlib.Path, *names: str) -> None:
     print("equal")
 
 
-DEVICES, HOSTS = (DEVICE,), ("none", "online_motif", "online_cls", "online_cls_reward_model", "motif", "cosine-bow")
+DEVICES, HOSTS = (
+    (DEVICE, DEVICE + OF_GOALS),
+    ("none", "online_motif", "online_cls", "online_cls_reward_model", "motif", "cosine-bow"),
+)
 
 
 @pytest.mark.slow

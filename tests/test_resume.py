@@ -1,5 +1,6 @@
 """A run that was interrupted ends in the same bits as one that was not: one thread, fixed seeds, answers replayed."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -21,6 +22,7 @@ from oni_jax.host.runtime import StopRequest
 from oni_jax.networks import ragged
 from oni_jax.networks.glyphs import make_ranking_network
 from oni_jax.rewards.oni.reward_model import QUANTILES, RewardModel, save_reward_model
+from oni_jax.rewards.registry import REWARD_TYPES
 from oni_jax.runs.checkpointing import Checkpoints, Saved
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.config import Config
@@ -28,11 +30,11 @@ from oni_jax.settings.fields import with_values
 from oni_jax.settings.learning import LearnerConfig, NetworkConfig, TorchbeastConfig
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.settings.run import RunConfig
-from oni_jax.settings.worlds import ActorConfig, EnvConfig, GoalConfig
+from oni_jax.settings.worlds import ActorConfig, EnvConfig, EpisodeGoalConfig, GoalConfig
 from oni_jax.training import build
 from oni_jax.training.parts import Makers
 from oni_jax.training.plan import resolve
-from oni_jax.types import Annotation, Item, Query
+from oni_jax.types import Annotation, Query
 from tests.rewards.bk.preference_models import HORIZON, write_untrained
 from tests.rewards.built_in import BUILT_IN
 from tests.rewards.word_vector_files import write_text
@@ -53,6 +55,7 @@ NETWORK = NetworkConfig(
 
 
 ELLM_MODEL = "ellm by a model"
+OF_GOALS = " of several goals"  # after a name: one agent has them
 POTENTIAL = """
 def compute_reward(obs, past_obs, past_actions):
     value = sum(past_actions)
@@ -72,6 +75,7 @@ GOALS = {
 
 def config_of(folder: pathlib.Path, name: str, num_updates: int) -> Config:
     """name: a type of reward, on Catch; NETHACK, without one; or DEVICE, where a device environment is labelled."""
+    name, *several = name.split(OF_GOALS)
     ellm = {"ellm": (DEVICE, "ellm"), ELLM_MODEL: (DEVICE, "ellm")}
     others = {NETHACK: (NETHACK, "none"), DEVICE: (DEVICE, "online_cls"), **ellm}
     root_env, reward_type = others.get(name, ("Catch-v0", name))
@@ -98,9 +102,10 @@ def config_of(folder: pathlib.Path, name: str, num_updates: int) -> Config:
             root_env=root_env,
             max_episode_steps=30,
             goals=GoalConfig(suggester={"ellm": "oracle", ELLM_MODEL: "model"}.get(name, "none")),
+            episode_goal=EpisodeGoalConfig(weights="1,2,1", steps=4) if several else EpisodeGoalConfig(),
         ),
         actors=ActorConfig(num_workers=1, num_envs_per_worker=6, actor_pool="auto" if is_device else "serial"),
-        network=NETWORK,
+        network=dataclasses.replace(NETWORK, goal_conditioned=bool(several)),
         learner=LearnerConfig(
             batch_size=BATCH_SIZE,
             rollout=ROLLOUT,
@@ -120,7 +125,9 @@ def config_of(folder: pathlib.Path, name: str, num_updates: int) -> Config:
                 **files.get(reward_type, {}),
             ),
         ),
-        annotation=AnnotationConfig(goal="" if "ellm" in name else "The player wants to catch the ball."),
+        annotation=AnnotationConfig(goal_key="gold,combat,stairs")
+        if several
+        else AnnotationConfig(goal="" if "ellm" in name else "The player wants to catch the ball."),
         run=RunConfig(
             train_for_env_steps=num_updates * BATCH_SIZE, save_every_sec=0, save_every_steps=NUM_UPDATES * BATCH_SIZE
         ),
@@ -150,15 +157,16 @@ class Answers:
         self._replays = replayed is not None
         self.at_poll: dict[int, list[Annotation]] = defaultdict(list, replayed or {})
         self._num_polls, self._start = num_polls, num_polls
-        self._asked: set[Item] = set()
+        self._asked: set[Query] = set()
 
     def submit(self, queries: Sequence[Query]) -> None:
-        for item, _ in queries:
-            if item not in self._asked and not self._replays:
-                delay, label = 1 + len(self._asked) % 4, sum(map(sum, item)) % (1 + len(item))
+        for query in queries:
+            item, question = query
+            if query not in self._asked and not self._replays:
+                delay, label = 1 + len(self._asked) % 4, (sum(map(sum, item)) + question) % (1 + len(item))
                 text = b"- say 0\n- say 1" if self._suggests else encode_label(label, 0.5)
-                self.at_poll[self._num_polls + delay].append(Annotation(item, text))
-            self._asked.add(item)
+                self.at_poll[self._num_polls + delay].append(Annotation(item, text, question))
+            self._asked.add(query)
 
     def room(self) -> int:
         return sys.maxsize
@@ -168,7 +176,7 @@ class Answers:
         if self._num_polls == self._start + 1:
             return [answer for poll in range(self._num_polls + 1) for answer in self.at_poll[poll]]
         answers = self.at_poll[self._num_polls]
-        assert all(answer.item in self._asked for answer in answers), "not asked again"
+        assert all(Query(answer.item, answer.question) in self._asked for answer in answers), "not asked again"
         return answers
 
     def stats(self) -> Mapping[str, float | str]:
@@ -182,7 +190,7 @@ class Answers:
 
     def save(self, path: pathlib.Path) -> None:
         rows = [
-            (poll, [m.decode() for m in a.item], (a.answer or b"").hex())
+            (poll, [m.decode() for m in a.item], (a.answer or b"").hex(), a.question)
             for poll, aa in self.at_poll.items()
             for a in aa
         ]
@@ -191,9 +199,9 @@ class Answers:
     @classmethod
     def restore(cls, path: pathlib.Path) -> "Answers":
         at_poll = defaultdict(list)
-        for poll, messages, answer in json.loads(path.read_text()):
+        for poll, messages, answer, question in json.loads(path.read_text()):
             item = tuple(message.encode() for message in messages)
-            at_poll[poll].append(Annotation(item, bytes.fromhex(answer)))
+            at_poll[poll].append(Annotation(item, bytes.fromhex(answer), question))
         return cls(False, at_poll, NUM_UPDATES)
 
 
@@ -260,9 +268,10 @@ def in_new_process(function: Callable, folder: pathlib.Path, name: str) -> None:
     assert result.returncode == 0, f"{result.stdout[-2000:]}\n{result.stderr[-4000:]}"
 
 
+ASKING_BY_GOAL = [name for name in BUILT_IN if REWARD_TYPES[name].by_goal and REWARD_TYPES[name].query]
 NAMES = [
-    pytest.param(name, marks=() if name == "online_cls" else pytest.mark.slow)
-    for name in (*BUILT_IN, ELLM_MODEL, NETHACK, DEVICE)
+    pytest.param(name, marks=() if name in ("online_cls", DEVICE + OF_GOALS) else pytest.mark.slow)
+    for name in (*BUILT_IN, ELLM_MODEL, NETHACK, DEVICE, *(name + OF_GOALS for name in (*ASKING_BY_GOAL, DEVICE)))
 ]
 
 

@@ -41,6 +41,8 @@ NAMES = (  # of the studies and of their modules, as the pages have them
     "small_minutes",
     "small_score",
     "small_staircase",
+    "steer",
+    "steer_babyai",
 )
 STUDIES: dict[str, Study] = {name: importlib.import_module(f"benchmarks.studies.{name}").STUDY for name in NAMES}
 

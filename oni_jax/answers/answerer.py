@@ -91,10 +91,13 @@ def with_chosen_answers(
     """
     found = [(settings, find_answerer(settings, language, kind).file is not None) for settings, kind in asked]
 
+    goals = config.goals()
+
     def chosen(settings: AnnotationConfig) -> AnnotationConfig:
         if settings.answers or settings.llm_server_addr:
             return settings
-        are_recorded = {is_recorded for asking, is_recorded in found if asking == settings}
+        asks = [dataclasses.replace(settings, goal_key=key) for key in goals or [settings.goal_key]]
+        are_recorded = {is_recorded for asking, is_recorded in found if asking in asks}
         if len(are_recorded) != 1:  # nothing is asked, or one kind of query has answers and another has none
             return settings
         return dataclasses.replace(settings, answers=RECORDED if are_recorded.pop() else JUDGE)

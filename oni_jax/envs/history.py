@@ -159,6 +159,10 @@ class HistoryVectorEnv(VectorEnv):
         """Returns the game time, see `WatchedEnv`."""
         return self._env.turn()
 
+    def choose(self, goal: int) -> None:
+        """Changes the goal, see `GoalVectorEnv`."""
+        self._env.choose(goal)
+
     def save(self) -> dict[str, np.ndarray]:
         saved = self._env.save()
         return saved and {**saved, **{f"past/{name}": rows.copy() for name, rows in self._seen.items()}}

@@ -7,6 +7,7 @@ import numpy as np
 from oni_jax.envs import babyai, catch, crafter, nethack
 from oni_jax.envs.base import STEP_FIELDS, Environment, Language, VectorEnv
 from oni_jax.envs.display import Display
+from oni_jax.envs.episode_goals import check_episode_goals, with_episode_goals
 from oni_jax.envs.event_captions import EVENT, of_events, with_event_captions
 from oni_jax.envs.goals import BY_LLM, MODEL, NO_GOALS, Suggested, with_goals
 from oni_jax.envs.history import CAPTION, offered, past_specs, sources, with_history
@@ -58,7 +59,8 @@ def find_environment(config: EnvConfig, suggested: Suggested | None = None) -> E
         if config.root_env in environment.names:
             environment = with_event_captions(environment) if config.caption == EVENT else environment
             has_goals = config.goals.suggester not in (AUTO, NO_GOALS)
-            return with_goals(environment, suggested) if has_goals else environment
+            environment = with_goals(environment, suggested) if has_goals else environment
+            return with_episode_goals(environment) if config.episode_goal.names else environment
     known = environment_names()
     raise UserError(
         f"unknown root_env {config.root_env!r}"
@@ -118,6 +120,7 @@ def check_env(config: EnvConfig) -> None:
 
 
 def _check_used(config: EnvConfig) -> None:
+    check_episode_goals(config.episode_goal)
     crafter, goals = config.crafter, config.goals
     suggester = goals.suggester
     uses = {  # names of settings, what they need, and whether it is there

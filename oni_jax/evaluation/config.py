@@ -50,6 +50,16 @@ class EvaluationConfig:
         "run's.",
         choices=("", "oracle", "task", "all", "random", "llm", "model"),
     )
+    goal: str = setting(
+        "",
+        "Goal of all episodes, for an agent of several: one of its --goal_key, or with --goal_input text any text; "
+        "empty: each episode draws one, as in the run.",
+    )
+    by_goal: bool = setting(
+        False,
+        "An agent of several goals plays the same episodes under each; a table compares what it does, and "
+        "what the labels of each goal would pay for it.",
+    )
     plugin: str = setting("", "Module that registers environments of your own, besides the run's.", repeated=",")
     max_episode_steps: int = setting(0, "Steps after which an episode is truncated; 0: as in the run.")
     seed: int = setting(1, "Seed of environments and actions.", within="[0, 2147483648)")
@@ -81,6 +91,9 @@ def check_evaluate(config: EvaluationConfig) -> None:
         raise UserError(f"--policy random --compare: write --experiment {config.compare} --compare random")
     if config.compare_checkpoint != LATEST and not config.compare:
         raise UserError(f"--compare_checkpoint {config.compare_checkpoint}: of which run? Add --compare")
+    if config.by_goal and (config.goal or config.policy == RANDOM):
+        other = "--policy random" if config.policy == RANDOM else f"--goal {config.goal}"
+        raise UserError(f"--by_goal: plays a run's policy under each of its goals; leave {other} out")
     for flag in ("json", "csv"):
         if path := getattr(config, flag):
             check_output(flag, path)

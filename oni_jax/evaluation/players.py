@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from oni_jax.envs.episode_goals import fixed_goal, goal_names
 from oni_jax.envs.goals import BY_LLM, NO_GOALS, TASK, Suggested
 from oni_jax.envs.registry import check_env, env_spec
 from oni_jax.evaluation.agents import PolicyAgent, RandomAgent
@@ -34,6 +35,7 @@ class Player(NamedTuple):
     suggested: Suggested | None = None  # goals by an LLM, where the environment's are one's
     run: Run | None = None  # that it was trained in; None for random actions
     scoring: Scoring = Scoring()  # by the rewards of that run
+    goal: str = ""  # of all its episodes, for an agent of several; "": none is asked for
 
     @property
     def name(self) -> str:
@@ -82,6 +84,19 @@ def chosen_players(config: EvaluationConfig, task: EnvConfig, experiment: str | 
     return [load_player(config, experiment, env_steps, task) for env_steps in steps]
 
 
+def players_by_goal(config: EvaluationConfig, task: EnvConfig) -> list[Player]:
+    """Returns the policies of the selected checkpoints under each of the run's goals.
+
+    Raises:
+        UserError: the run has one goal; and as `chosen_players`.
+    """
+    names = goal_names(Run(os.path.join(config.train_dir, config.experiment)).plan.config.env.episode_goal)
+    if not names:
+        raise UserError(f"--by_goal: {config.experiment} was trained for one goal; leave it out")
+    asked = [dataclasses.replace(config, goal=name) for name in names]
+    return [player for query in asked for player in chosen_players(query, task, query.experiment, query.checkpoint)]
+
+
 def load_player(config: EvaluationConfig, experiment: str, env_steps: int | None, task: EnvConfig) -> Player:
     """Loads the policy of a run's checkpoint; env_steps None: of the newest that can be read.
 
@@ -89,7 +104,11 @@ def load_player(config: EvaluationConfig, experiment: str, env_steps: int | None
         UserError: there is no such run or checkpoint, or it was trained on another kind of task.
     """
     run = Run(os.path.join(config.train_dir, experiment))
-    env = dataclasses.replace(task, nethack=run.config.env.nethack)
+    drawn = run.plan.config.env.episode_goal
+    # A run that it is compared with may have one goal
+    goal = config.goal if drawn.names or experiment == config.experiment else ""
+    episode_goal = fixed_goal(drawn, goal) if goal else drawn
+    env = dataclasses.replace(task, nethack=run.config.env.nethack, episode_goal=episode_goal)
     policy, params, spec, found = run.policy(env, env_steps)
     greedy = config.policy == GREEDY
     if run.config.env.goals.suggester in BY_LLM:
@@ -97,7 +116,7 @@ def load_player(config: EvaluationConfig, experiment: str, env_steps: int | None
     else:  # of the run that it is compared with
         goals = load_goals(Run(os.path.join(config.train_dir, config.experiment)), env, None)
     agent = PolicyAgent(policy, spec, params, config.seed, greedy)
-    return Player(experiment, found, GREEDY if greedy else SAMPLE, env, spec, agent, goals, run)
+    return Player(experiment, found, GREEDY if greedy else SAMPLE, env, spec, agent, goals, run, goal=goal)
 
 
 def with_scoring(player: Player) -> Player:

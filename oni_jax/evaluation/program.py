@@ -4,17 +4,18 @@ import functools
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from oni_jax.envs.registry import make_vector_env
 from oni_jax.evaluation.config import GOALS, RANDOM, EvaluationConfig
 from oni_jax.evaluation.episodes import evaluation_seed
 from oni_jax.evaluation.files import as_csv, as_json
 from oni_jax.evaluation.intrinsic import EpisodeReturns
-from oni_jax.evaluation.players import Player, chosen_players, evaluated_task, with_scoring
+from oni_jax.evaluation.players import Player, chosen_players, evaluated_task, players_by_goal, with_scoring
 from oni_jax.evaluation.playing import ActorsLostError, play_episodes
-from oni_jax.evaluation.report import difference_lines, lines
+from oni_jax.evaluation.report import by_goal_lines, difference_lines, lines
 from oni_jax.evaluation.results import Evaluation
+from oni_jax.evaluation.step_rewards import StepScorer
 from oni_jax.host.files import write_output
 from oni_jax.host.reporting import report
 from oni_jax.host.runtime import StopRequest
@@ -49,7 +50,10 @@ def evaluate(
     # Loads all players before hours of play: missing files are reported now, and training deletes checkpoints.
     experiment = None if config.policy == RANDOM else config.experiment
     compare = None if config.compare == RANDOM else config.compare
-    chosen = chosen_players(config, task, experiment, config.checkpoint)
+    if config.by_goal:
+        chosen = players_by_goal(config, task)
+    else:
+        chosen = chosen_players(config, task, experiment, config.checkpoint)
     players = [with_scoring(player) for player in chosen]
     compared = chosen_players(config, task, compare, config.compare_checkpoint) if config.compare else []
     others = [with_scoring(player) for player in compared]
@@ -90,6 +94,8 @@ def _report(
     config: EvaluationConfig, evaluations: Sequence[Evaluation], other: Evaluation | None, others: Sequence[Player]
 ) -> None:
     """Prints the differences, and writes the files."""
+    if config.by_goal:
+        _print(by_goal_lines(evaluations, _width()))
     if other:
         for evaluation in evaluations:
             _print(difference_lines(evaluation, other, _width()))
@@ -103,6 +109,8 @@ def play(config: EvaluationConfig, player: Player, stop: StopRequest | None = No
     """Plays a player's evaluation, which may have no episodes if it was interrupted."""
     seed, env = config.seed, player.env
     scorer, not_reported = player.scoring
+    if isinstance(scorer, StepScorer) and config.by_goal:
+        scorer = scorer.under_all_goals()
     spec, returns = (scorer.spec, EpisodeReturns(scorer)) if scorer else (player.spec, None)
     on_step = returns.add if returns else lambda step: None
     make_env = functools.partial(
@@ -131,7 +139,7 @@ def play(config: EvaluationConfig, player: Player, stop: StopRequest | None = No
         env_steps=player.env_steps,
         policy=player.policy,
         root_env=env.root_env,
-        goals={name: value for name in GOALS if (value := getattr(config, name))},
+        goals={**{name: value for name in GOALS if (value := getattr(config, name))}, **_goal(player)},
         max_episode_steps=env.max_episode_steps,
         seed=seed,
         num_episodes=config.episodes,
@@ -140,6 +148,10 @@ def play(config: EvaluationConfig, player: Player, stop: StopRequest | None = No
         achievements=spec.achievements,
         not_reported=not_reported,
     )
+
+
+def _goal(player: Player) -> Mapping[str, str]:
+    return {"goal": player.goal} if player.goal else {}
 
 
 def _write(flag: str, path: str, make_text: Callable[[], str]) -> None:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from oni_jax.envs.display import Terminal, WatchedEnv
+from oni_jax.envs.episode_goals import goal_names
 from oni_jax.envs.goals import Suggested
 from oni_jax.envs.history import with_history
 from oni_jax.envs.registry import display_of, env_spec, make_vector_env, own_spec
@@ -16,6 +17,7 @@ from oni_jax.evaluation.playing import Envs, RecordedAgent, Step, play
 from oni_jax.evaluation.results import Evaluation
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
+from oni_jax.types import EPISODE_GOAL, EVERYTHING
 
 BEST, MEDIAN, WORST = "best", "median", "worst"
 
@@ -36,6 +38,7 @@ class Replay(NamedTuple):
     intrinsic: np.ndarray  # [K, L] float32, before the coefficients; NaN where they can't be computed
     terminals: dict[int, Terminal]  # by t, those requested; empty without a terminal
     turns: Sequence[int | None]  # [L + 1] game times, where there are any; empty without a terminal
+    goals: Sequence[str]  # [L + 1] of the episode, where it has one that a reward pays by; else empty
     mismatch: str  # difference from the episode's end; "" for none
 
 
@@ -95,6 +98,7 @@ class _Recorder:
         self.rewards: list[float] = []
         self.turns: list[int | None] = []
         self.terminals: dict[int, Terminal] = {}
+        self.goals: list[int] = []
         self.stats: list[float] = []  # empty before the end
         self._scored = [np.zeros((len(scorer.labels), 0), np.float32)] if scorer else []
 
@@ -113,6 +117,8 @@ class _Recorder:
             if len(self.captions) in self._seen:
                 self.terminals[len(self.captions)] = self._watched.terminal()
         self.captions.append(caption)
+        if EPISODE_GOAL in (step.records.dtype.names or ()):
+            self.goals.append(int(step.seen(0)[0][EPISODE_GOAL]))
         if self._newest and self._newest.add(step):
             self._score()
 
@@ -151,7 +157,9 @@ def replay(
     Raises:
       UserError: the file can't be written.
     """
-    spec, index, seed = scorer.spec if scorer else env_spec(env), episode.index, evaluation.seed
+    goal = [EPISODE_GOAL] if env.episode_goal.names else []
+    spec = scorer.spec if scorer else env_spec(env, [EVERYTHING, *goal])
+    index, seed = episode.index, evaluation.seed
     first, names = index, tuple(spec.observations)
     try:
         game = watched = watched_episode(env, suggested, seed, index, names, ttyrec)
@@ -178,6 +186,7 @@ def replay(
         intrinsic=kept.intrinsic(),
         terminals=kept.terminals,
         turns=kept.turns,
+        goals=[goal_names(env.episode_goal)[goal] for goal in kept.goals],
         mismatch=_mismatch(episode, dict(zip(spec.episode_stats, kept.stats))),
     )
 

@@ -2,12 +2,14 @@
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from oni_jax.evaluation.config import GREEDY
 from oni_jax.evaluation.results import Evaluation, differences
 from oni_jax.ops.episode_sums import INTRINSIC_RETURN
-from oni_jax.ops.statistics import Interval
+from oni_jax.ops.statistics import Interval, difference, summarise
 from oni_jax.settings.fields import counted
 
 HEADER = ("", "mean", "95 % interval", "5 %", "25 %", "median", "75 %", "95 %")
@@ -56,6 +58,42 @@ def difference_lines(first: Evaluation, second: Evaluation, width: int) -> list[
         heading += f" (PARTIAL: {BIASED})"
     rows = [[name, number(x.mean), interval(x.interval)] for name, x in found.items()]
     return [*_wrapped([heading], width), *_table(("", "difference", HEADER[2]), rows, width)]
+
+
+def by_goal_lines(evaluations: Sequence[Evaluation], width: int) -> list[str]:
+    """Formats what each player does under each of its goals, on the same episodes, for a terminal of `width` columns.
+
+    Beside each behaviour stands the goal under which there is most of it, and by how much more than under the next.
+    """
+    text = []
+    for player in dict.fromkeys(of.player for of in evaluations):
+        by_goal = {of.goals["goal"]: of for of in evaluations if of.player == player}
+        common = set.intersection(*({episode.index for episode in of.episodes} for of in by_goal.values()))
+        kept = {
+            goal: of._replace(episodes=[x for x in of.episodes if x.index in common]) for goal, of in by_goal.items()
+        }
+        heading = f"{player} under each goal, on the same {counted(len(common), 'episode')}: mean [95 %]"
+        text += _wrapped([heading], width)
+        if common:
+            found = {goal: of.behaviours() for goal, of in kept.items()}
+            rows = [_by_goal_row(name, {goal: x[name] for goal, x in found.items()}) for name in _shared(found)]
+            text += _table(("", *by_goal, "most under, more than under the next"), rows, width)
+    return text
+
+
+def _shared(found: Mapping[str, Mapping[str, np.ndarray]]) -> list[str]:
+    """Returns the names that all have."""
+    first, *others = found.values()
+    return [name for name in first if all(name in x for x in others)]
+
+
+def _by_goal_row(name: str, values: Mapping[str, np.ndarray]) -> list[str]:
+    cells = [f"{number(x.mean)} {interval(x.interval)}" for x in map(summarise, values.values())]
+    ranked = sorted(values, key=lambda goal: -float(values[goal].mean()))
+    if len(ranked) < 2 or np.ptp([x.mean() for x in values.values()]) == 0:
+        return [name, *cells, ""]
+    most = difference(values[ranked[0]], values[ranked[1]])
+    return [name, *cells, f"{ranked[0]}: {number(most.mean)} {interval(most.interval)}"]
 
 
 def number(value: float) -> str:

@@ -90,6 +90,13 @@ class Evaluation(NamedTuple):
         """Returns [E, A] bool, episodes by achievements."""
         return np.array([[episode.stats[name] > 0 for name in self.achievements] for episode in self.episodes])
 
+    def behaviours(self) -> dict[str, np.ndarray]:
+        """Returns {name: [E] float64}: the measures, success and achievements of each episode."""
+        successes = self.successes()
+        found = {} if successes is None else {SUCCESS: successes.astype(np.float64)}
+        achieved = dict(zip(self.achievements, self._achieved().T.astype(np.float64))) if self.achievements else {}
+        return {**self.measures(), **found, **achieved}
+
 
 def named_returns(episode: Episode) -> dict[str, float]:
     """Returns an episode's intrinsic returns by the names of training's metrics."""

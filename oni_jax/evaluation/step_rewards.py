@@ -1,5 +1,6 @@
 """Scores a run's rewards for steps outside training: what training pays for the same steps, without learning."""
 
+import functools
 import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -12,8 +13,8 @@ from oni_jax.envs.goals import BY_LLM
 from oni_jax.envs.registry import env_spec
 from oni_jax.evaluation.intrinsic import Scorer, Steps
 from oni_jax.ops.records import as_bytes
-from oni_jax.rewards.registry import observations_read, reward_labels
-from oni_jax.rewards.terms import Features, RewardSum
+from oni_jax.rewards.registry import observations_read, term_labels
+from oni_jax.rewards.terms import EVERY_GOAL, Features, RewardSum
 from oni_jax.runs.rewards import NoRewardError, RunRewards
 from oni_jax.runs.run import Run
 from oni_jax.settings.fields import UserError, counted
@@ -52,12 +53,15 @@ class StepScorer(Scorer):
         chosen: indices of them.
         spec: of the environments, with the observations that policy and rewards read.
         name: of the run.
+        is_masked: of an agent of several goals, a step pays what its episode's goal says; else what each goal says.
     """
 
-    def __init__(self, run: RunRewards, chosen: Sequence[int], spec: EnvSpec, name: str = ""):
+    def __init__(self, run: RunRewards, chosen: Sequence[int], spec: EnvSpec, name: str = "", is_masked: bool = True):
         rewards = run.rewards
         states = [rewards.states(run.state)[i] for i in chosen]
-        self._rewards = RewardSum([rewards.terms[i] for i in chosen])
+        terms = [rewards.terms[i] for i in chosen]
+        self._rewards = RewardSum(terms if is_masked else [term._replace(goal=EVERY_GOAL) for term in terms])
+        self.under_all_goals = functools.partial(StepScorer, run, chosen, spec, name, is_masked=False)
         self._state = states[0] if len(states) == 1 else tuple(states)
         self.labels = [rewards.labels[i] for i in chosen]
         self.coeffs = np.array([term.coeff for term in self._rewards.terms])
@@ -119,8 +123,7 @@ def read_scoring(run: Run, env: EnvConfig, env_steps: int | None) -> Scoring:
 
 
 def _unknown(run: Run, reason: str) -> Scoring:
-    names = [term.reward.llm_reward_type for term in run.config.terms()]
-    return Scoring(None, dict.fromkeys(reward_labels(names), reason))
+    return Scoring(None, dict.fromkeys(term_labels(run.config), reason))
 
 
 def _why_unknown(run: RunRewards, index: int, env: EnvConfig) -> str:

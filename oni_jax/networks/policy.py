@@ -12,10 +12,11 @@ from flax import linen as nn
 from oni_jax.networks.core import RecurrentCore
 from oni_jax.networks.heads import HEADS
 from oni_jax.networks.initializers import POLICY_INITIALIZATIONS, Initialization
+from oni_jax.networks.modulation import Modulation
 from oni_jax.networks.precision import PRECISIONS, Precision
 from oni_jax.networks.registry import find_encoder
 from oni_jax.settings.learning import NetworkConfig
-from oni_jax.types import Array, EnvSpec, PyTree
+from oni_jax.types import GOAL_FEATURES, Array, EnvSpec, PyTree
 
 
 class PolicyOutput(NamedTuple):
@@ -29,7 +30,7 @@ class ActorCritic(nn.Module):
     """Policy network: a shared trunk, two heads."""
 
     encoder: nn.Module  # {name: [N, ...]} -> [N, D]
-    reads: tuple[str, ...]  # names of the observations that the encoder is given
+    reads: tuple[str, ...]  # names of the observations that the encoder is given; GOAL_FEATURES modulates its output
     core: RecurrentCore
     num_actions: int
     heads: str  # a key of HEADS
@@ -50,7 +51,11 @@ class ActorCritic(nn.Module):
         chex.assert_tree_shape_prefix(read, is_first.shape)
         merged = {name: x.reshape(-1, *x.shape[2:]) for name, x in read.items()}
         with jax.default_matmul_precision(self.precision.float32_products):
-            encoded = self.encoder(merged).reshape(*is_first.shape, -1)
+            goals = merged.pop(GOAL_FEATURES, None)
+            encoded = self.encoder(merged)
+            if goals is not None:
+                encoded = Modulation(name="goal")(encoded, goals)
+            encoded = encoded.reshape(*is_first.shape, -1)
             features, core_state = self.core(encoded, core_state, is_first)
             features = features.astype(jnp.float32)
             logits, values = HEADS[self.heads](features, self.num_actions, self.initialization)
@@ -68,7 +73,8 @@ def make_policy(network: NetworkConfig, spec: EnvSpec) -> ActorCritic:
         UserError: an unknown encoder, or settings that don't fit it.
     """
     initialization = POLICY_INITIALIZATIONS[network.policy_initialization]
-    encoder = find_encoder(network, spec).make(network, spec)
+    seen = spec._replace(observations={name: x for name, x in spec.observations.items() if name != GOAL_FEATURES})
+    encoder = find_encoder(network, seen).make(network, seen)
     num_layers = network.rnn_num_layers if network.use_rnn else 0
     core = RecurrentCore(network.rnn_type, network.hidden_size, num_layers)
     reads, precision = tuple(spec.observations), PRECISIONS[network.precision]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.learning import NetworkConfig
 from oni_jax.settings.plugins import bring
-from oni_jax.types import CAPTION, EVERYTHING, OPEN_GOALS, EnvSpec
+from oni_jax.types import CAPTION, EVERYTHING, GOAL_FEATURES, OPEN_GOALS, EnvSpec
 
 if TYPE_CHECKING:
     from flax import linen as nn
@@ -132,7 +132,13 @@ def _shows_nethack(spec: EnvSpec) -> bool:
 def _added_observations(network: NetworkConfig) -> Mapping[str, str]:
     """Returns the observations that the policy reads beside the environment's, by the flag that asks for them."""
     added = {"goal_conditioned": OPEN_GOALS, "language_state": CAPTION}
-    return {flag: name for flag, name in added.items() if getattr(network, flag)}
+    asked = {flag: name for flag, name in added.items() if getattr(network, flag)}
+    return {flag: name for flag, name in asked.items() if name != OPEN_GOALS or not _sees_episode_goal(network)}
+
+
+def _sees_episode_goal(network: NetworkConfig) -> bool:
+    """Returns whether the policy sees its episode's goal, which it adds to what any encoder returns."""
+    return network.goal_conditioned and bool(network.goal_input)
 
 
 def policy_observations(network: NetworkConfig) -> Collection[str]:
@@ -145,4 +151,4 @@ def policy_observations(network: NetworkConfig) -> Collection[str]:
     asked = _added_observations(network)
     if asked and EVERYTHING not in names:
         raise UserError(f"--{min(asked)}: --encoder_custom {network.encoder_custom} can't read it; use {GENERIC}")
-    return [*names, *asked.values()]
+    return [*names, *([GOAL_FEATURES] if _sees_episode_goal(network) else []), *asked.values()]

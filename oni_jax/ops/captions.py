@@ -89,6 +89,12 @@ def merge_captions(parts: Sequence[CaptionBatch]) -> CaptionBatch:
     return merged._replace(observations=observations)
 
 
+def only_at(captions: CaptionBatch, chosen: np.ndarray) -> CaptionBatch:
+    """Returns the captions of the chosen steps [T, B] bool; the empty one stands at the others."""
+    index = np.where(chosen, captions.index, len(captions.captions))
+    return _renumber([*captions.captions, b""], index)._replace(observations=captions.observations)
+
+
 def _renumber(captions: Sequence[bytes], index: np.ndarray) -> CaptionBatch:
     """Drops the captions that the index [T, B] does not use."""
     unique, index = unique_in_order(index)

@@ -1,5 +1,6 @@
-"""Words of texts, and the direction of their vectors."""
+"""Words of texts, the direction of their vectors, and their hashed counts."""
 
+import hashlib
 import re
 from collections.abc import Callable
 
@@ -21,3 +22,12 @@ def direction(vector: Callable[[str], np.ndarray | None], text: str) -> np.ndarr
     total = np.stack(known).sum(axis=0, dtype=np.float64)
     length = np.linalg.norm(total)
     return total / length if length > 0 else None
+
+
+def hashed_words(text: str, size: int) -> np.ndarray:
+    """Returns the words' counts, hashed to [size] float32 with a sign each, scaled to length 1; zeros without words."""
+    counts = np.zeros(size, np.float32)
+    for word in words_of(text):
+        digest = int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little")
+        counts[(digest >> 1) % size] += 1 - 2 * (digest & 1)
+    return counts / max(1e-6, float(np.linalg.norm(counts)))

@@ -34,7 +34,7 @@ from oni_jax.settings.rewards import (
     RewardConfig,
     RndConfig,
 )
-from oni_jax.types import GOAL_REWARD, EnvSpec
+from oni_jax.types import EPISODE_GOAL, GOAL_REWARD, EnvSpec
 
 if TYPE_CHECKING:  # they import JAX
     from oni_jax.parallel import Replicas
@@ -76,6 +76,7 @@ class RewardType(NamedTuple):
     soft: bool = False  # supports llm_reward_value=probability
     of_events: bool = False  # pays for what actions did, where the environment labels that; see `--caption`
     pays_goals: bool = False  # reads the goals that `--goal_suggester` suggests
+    by_goal: bool = False  # pays by a goal of --goal_key, so that one agent can have several
     needs: str = ""  # the setting that names its file or folder
     may_need: tuple[str, ...] = ()  # others
     settings: tuple[type, ...] = ()  # sections of RewardConfig that only such types read; a plugin's become flags
@@ -133,6 +134,7 @@ REWARD_TYPES: dict[str, RewardType] = {
     "none": RewardType(lambda context: _in("base", "Reward")(), about="the environment's reward alone"),
     "online_cls": RewardType(
         _in("oni.retrieval", "make"),
+        by_goal=True,
         about="an LLM says of each new caption whether it is helpful; the label pays",
         query="classification",
         learns_answers=lambda config: config.reward.unanswered == "model",
@@ -142,6 +144,7 @@ REWARD_TYPES: dict[str, RewardType] = {
     ),
     "online_cls_reward_model": RewardType(
         _in("oni.classification", "make"),
+        by_goal=True,
         about="the same; a classifier learns from the labels, and pays for captions that have none",
         query="classification",
         learns_answers=lambda config: True,
@@ -151,6 +154,7 @@ REWARD_TYPES: dict[str, RewardType] = {
     ),
     "online_motif": RewardType(
         _in("oni.ranking", "make"),
+        by_goal=True,
         about="an LLM says which of two captions is better; a model learns a reward from it while the policy learns",
         query="ranking",
         threshold=-0.5,
@@ -169,6 +173,7 @@ REWARD_TYPES: dict[str, RewardType] = {
     ),
     "cosine-bow": RewardType(
         _in("oni.cosine", "make"),
+        by_goal=True,
         about="similarity of the caption to the goal, by word vectors (--word_vectors); no LLM",
         threshold=0.0,
         needs="word_vectors",
@@ -265,7 +270,14 @@ def register_llm_reward(
     register_query(kind)
     make = _in("oni.plugin_question", "make")
     register_reward(
-        name, RewardType(lambda context: make(context, kind, value), name, settings=(CaptionRewardConfig,), about=about)
+        name,
+        RewardType(
+            lambda context: make(context, kind, value),
+            name,
+            by_goal=True,
+            settings=(CaptionRewardConfig,),
+            about=about,
+        ),
     )
 
 
@@ -292,7 +304,7 @@ def reward_type(config: Config) -> RewardType:
 
 def questions(config: Config) -> list[tuple[AnnotationConfig, str]]:
     """Returns the run's questions, deduplicated: settings and kind of query. UserError: an unknown type."""
-    return list(dict.fromkeys((term.annotation, kind) for term in config.terms() if (kind := _query(term))))
+    return list(dict.fromkeys((term.annotation, kind) for term in config.terms_by_goal() if (kind := _query(term))))
 
 
 def _query(config: Config) -> str:
@@ -313,6 +325,16 @@ def reward_labels(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(labels)
 
 
+def term_labels(config: Config) -> tuple[str, ...]:
+    """Returns the labels of a run's rewards: their types, with the goal where one agent has several."""
+    return reward_labels([_name(term, config) for term in config.terms_by_goal()])
+
+
+def _name(term: Config, config: Config) -> str:
+    name = term.reward.llm_reward_type
+    return f"{name}_{term.annotation.goal_key}" if config.goals() else name
+
+
 def make_rewards(
     config: Config, spec: EnvSpec, replicas: "Replicas | None" = None, frozen: bool = False
 ) -> "RewardSum":
@@ -324,7 +346,7 @@ def make_rewards(
     import jax
 
     from oni_jax.parallel import Replicas
-    from oni_jax.rewards.terms import RewardSum, Term
+    from oni_jax.rewards.terms import EVERY_GOAL, RewardSum, Term
 
     asked = questions(config)
     if frozen and replicas is None:  # nothing is trained, whatever number of devices a batch could be sharded over
@@ -335,16 +357,19 @@ def make_rewards(
         question = asked.index((reward_config.annotation, query)) if query else -1
         made = reward_type(reward_config).make(RewardContext(reward_config, spec, replicas, frozen))
         about_one = bool(query) and len(QUERIES[query].placeholders) == 1
-        return Term(reward.llm_reward_type, made, reward.llm_reward_coeff, question, about_one)
+        goals = config.goals()
+        goal = goals.index(reward_config.annotation.goal_key) if goals else EVERY_GOAL
+        return Term(_name(reward_config, config), made, reward.llm_reward_coeff, question, about_one, goal)
 
-    return RewardSum([term(reward_config) for reward_config in config.terms()])
+    return RewardSum([term(each) for each in config.terms_by_goal()])
 
 
 def observations_read(config: Config) -> Collection[str]:
     """Names of the observations that the policy or a reward reads. UserError: a reward model can't be read."""
     load_plugins(config.env.plugin)  # may register the encoder
     of_rewards = (name for term in config.terms() for name in reward_type(term).observations(term))
-    return {*policy_observations(config.network), *of_rewards}
+    goals = (EPISODE_GOAL,) if config.goals() else ()
+    return {*policy_observations(config.network), *of_rewards, *goals}
 
 
 def threshold(config: Config) -> float:

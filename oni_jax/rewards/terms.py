@@ -8,11 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from oni_jax.ops.captions import NO_CAPTIONS, LazyRows
-from oni_jax.rewards.base import Reward
+from oni_jax.ops.captions import NO_CAPTIONS, LazyRows, only_at
+from oni_jax.rewards.base import Reward, Scorer
 from oni_jax.rewards.registry import reward_labels
 from oni_jax.settings.fields import UserError
 from oni_jax.types import (
+    EPISODE_GOAL,
     Annotation,
     Array,
     CaptionBatch,
@@ -25,6 +26,7 @@ from oni_jax.types import (
     Trajectory,
 )
 
+EVERY_GOAL = -1
 Features = tuple[Mapping[str, Array], ...]  # of each reward
 
 
@@ -36,6 +38,7 @@ class Term(NamedTuple):
     coeff: float
     question: int = 0  # index of its queries' question in `registry.questions`; -1: it asks nothing
     asks_about_captions: bool = False  # one by one
+    goal: int = EVERY_GOAL  # index of the episodes' goal whose steps it pays; see `envs.episode_goals`
 
 
 class RewardSum:
@@ -45,7 +48,10 @@ class RewardSum:
         self.terms = tuple(terms)
         self.rewards = tuple(term.reward for term in terms)
         self._learning = tuple(reward.learning for reward in self.rewards)
-        self.other_observations = list(dict.fromkeys(name for r in self.rewards for name in r.other_observations))
+        self._by_goal = any(term.goal != EVERY_GOAL for term in terms)
+        goal = (EPISODE_GOAL,) if self._by_goal else ()
+        others = (name for r in self.rewards for name in r.other_observations)
+        self.other_observations = list(dict.fromkeys((*others, *goal)))
         self._observed = list(dict.fromkeys(name for r in self.rewards for name in r.observed_names()))
         self.final_observations = list(dict.fromkeys(name for r in self.rewards for name in r.final_observations))
         self.captions_read = {end for reward in self.rewards for end in reward.captions_read}
@@ -84,7 +90,15 @@ class RewardSum:
 
     def prepare(self, captions: StepCaptions) -> Features:
         """Looks up what a batch needs, for `score`."""
-        return tuple(dict(reward.prepare(captions)) for reward in self.rewards)
+        return tuple(dict(term.reward.prepare(self._paid_by(term, captions))) for term in self.terms)
+
+    def _paid_by(self, term: Term, captions: StepCaptions) -> StepCaptions:
+        """Returns the captions of the steps that a term pays; all where statistics run over the values of a batch."""
+        scorer = term.reward.scorer
+        if term.goal == EVERY_GOAL or scorer is None or type(scorer).track is not Scorer.track:
+            return captions
+        is_paid = captions.before.observations[EPISODE_GOAL] == term.goal
+        return StepCaptions(*(only_at(batch, is_paid) if batch.index.size else batch for batch in captions))
 
     def score(self, state: PyTree, trajectory: Trajectory, features: Features, key: Array) -> RewardOutput:
         """Returns rewards [K, T, B] float32 before the coefficients, and the new state; see `Reward.score`."""
@@ -95,6 +109,12 @@ class RewardSum:
                 self.rewards, self.states(state), features, keys, strict=True
             )
         ]
+        if self._by_goal:
+            goals = trajectory.observations[EPISODE_GOAL][:-1]
+            paid = ((goals == term.goal) | (term.goal == EVERY_GOAL) for term in self.terms)
+            scored = [
+                score._replace(rewards=jnp.where(is_paid, score.rewards, 0.0)) for score, is_paid in zip(scored, paid)
+            ]
         for label, (rewards, _) in zip(self.labels, scored):
             if (found := jnp.shape(rewards)) != trajectory.rewards.shape:
                 raise UserError(

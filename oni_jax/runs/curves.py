@@ -13,7 +13,7 @@ from oni_jax.host.files import open_regular
 from oni_jax.host.run_files import METRICS
 from oni_jax.ops import episode_sums
 from oni_jax.ops.statistics import interquartile_mean, stratified_bootstrap
-from oni_jax.rewards.registry import reward_labels
+from oni_jax.rewards.registry import term_labels
 from oni_jax.runs.run import Run
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.config import Config, listed
@@ -113,7 +113,7 @@ def names_by_reward(metric: str, labels: Sequence[str]) -> dict[str, str]:
 
 def labels_of(config: Config) -> tuple[str, ...]:
     """Returns the labels of the run's rewards, as in the names of metrics."""
-    return reward_labels([term.reward.llm_reward_type for term in config.terms()])
+    return term_labels(config)
 
 
 def _numbers(line: bytes, names: Sequence[str], path: str, number: int) -> np.ndarray:

@@ -10,19 +10,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from oni_jax.annotation.prompts import Prompt, load_prompt
+from oni_jax.annotation.prompts import Prompt, goal_text, load_prompt
+from oni_jax.annotation.queries.classification import Classification
 from oni_jax.answers.answerer import with_chosen_answers
 from oni_jax.envs.base import Environment, Language
+from oni_jax.envs.episode_goals import SEPARATOR
 from oni_jax.envs.event_captions import EVENT, STATE
 from oni_jax.envs.goals import BY_LLM, LLM, NO_GOALS, ORACLE, TASK
 from oni_jax.envs.registry import AUTO, check_env, env_spec, find_environment
 from oni_jax.host.plugins import load_plugins
 from oni_jax.networks.registry import ENCODERS, fitting_encoder, policy_observations
-from oni_jax.rewards.registry import GOAL_REWARDED, NONE, REWARD_TYPES, observations_read, questions
+from oni_jax.rewards.registry import GOAL_REWARDED, NONE, REWARD_TYPES, observations_read, questions, reward_type
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError, with_values
+from oni_jax.settings.worlds import EpisodeGoalConfig
 from oni_jax.types import EnvSpec
+
+INDEX = "index"  # of --goal_input
 
 
 class Machine(NamedTuple):
@@ -108,7 +113,8 @@ class Plan:
         if not guide:
             return ()
         network = Run(guide).plan.config.network
-        if network.goal_conditioned and self.config.env.goals.suggester == NO_GOALS:
+        sees_open_goals = network.goal_conditioned and not network.goal_input
+        if sees_open_goals and self.config.env.goals.suggester == NO_GOALS:
             raise UserError(f"--guide {guide}: sees goals; say whose with --goal_suggester, such as task or oracle")
         return policy_observations(network)
 
@@ -125,7 +131,8 @@ def with_choices(config: Config) -> Config:
 
 
 def with_chosen_env(config: Config) -> Config:
-    """Returns the settings with `auto` of --caption and --goal_suggester replaced by what suits rewards and policy.
+    """Returns the settings with `auto` of --caption and --goal_suggester replaced by what suits rewards and policy, and
+    with the goals of --goal_key where one agent has several.
 
     Raises:
         UserError: an unknown environment, settings of another one, or a policy that is to see goals where there are
@@ -139,14 +146,16 @@ def with_chosen_env(config: Config) -> Config:
     if env.caption == AUTO:
         is_event = labels_events and all(kind.of_events for _, kind in kinds)
         env = dataclasses.replace(env, caption=EVENT if is_event else STATE)
+    if goals.suggester == AUTO and config.goals():
+        goals = dataclasses.replace(goals, suggester=NO_GOALS)
     if goals.suggester == AUTO:
         asks = any(term.annotation.llm_server_addr for term in paying)
         of_state = TASK if env.crafter.task else LLM if asks else ORACLE
         suggester = of_state if paying or config.network.goal_conditioned else NO_GOALS
         goals = dataclasses.replace(goals, suggester=suggester)
-    if config.network.goal_conditioned and goals.suggester == NO_GOALS:
+    if config.network.goal_conditioned and not config.goals() and goals.suggester == NO_GOALS:
         raise UserError(f"--goal_suggester {NO_GOALS}: --goal_conditioned shows goals to the policy; leave it out")
-    env = dataclasses.replace(env, goals=goals)
+    env = dataclasses.replace(env, goals=goals, episode_goal=_episode_goal(config))
     check_env(env)
     if goals.suggester in BY_LLM and not paying:
         raise UserError(
@@ -155,7 +164,55 @@ def with_chosen_env(config: Config) -> Config:
     pays_task = paying and goals.suggester == TASK
     if env.crafter.task and not config.reward.extrinsic_reward_coeff and not pays_task:
         raise UserError("--crafter_task: pays nothing with --extrinsic_reward_coeff 0; give it another")
-    return dataclasses.replace(config, env=env)
+    config = dataclasses.replace(config, env=env)
+    _check_goals(config)
+    return _with_goal_input(config) if config.goals() else config
+
+
+def _episode_goal(config: Config) -> EpisodeGoalConfig:
+    """Returns the settings of the episodes' goals with the goals' names. Raises UserError: others are given."""
+    given, names = config.env.episode_goal, ",".join(config.goals())
+    if given.names not in ("", names):
+        raise UserError(f"--episode_goals {given.names}: are the several of --goal_key; leave it out")
+    return dataclasses.replace(given, names=names)
+
+
+def _check_goals(config: Config) -> None:
+    """Raises UserError: one agent is to have several goals, and its reward, or a setting, is of one goal alone."""
+    network, suggester = config.network, config.env.goals.suggester
+    if not config.goals():
+        if network.goal_input:
+            raise UserError(f"--goal_input {network.goal_input}: has no meaning without several goals in --goal_key")
+        return
+    flag, name = f"--goal_key {config.annotation.goal_key}", config.reward.llm_reward_type
+    if not reward_type(config).by_goal:
+        able = ", ".join(name for name, kind in REWARD_TYPES.items() if kind.by_goal)
+        raise UserError(f"{flag}: --llm_reward_type {name} pays the same whatever the goal; use one of {able}")
+    if config.annotation.goal:
+        raise UserError(f"{flag}: --goal replaces it by one goal; leave one of them out")
+    if not network.goal_conditioned:
+        raise UserError(f"{flag}: one agent has to see which goal an episode has; add --goal_conditioned")
+    if suggester != NO_GOALS:
+        raise UserError(f"{flag}: its policy sees these goals, and no others; leave --goal_suggester {suggester} out")
+    if config.env.episode_goal.texts and network.goal_input in ("", INDEX):
+        raise UserError("--goal_texts: has no meaning without --goal_input text; leave it out")
+
+
+def _with_goal_input(config: Config) -> Config:
+    """Returns the settings of an agent of several goals with what its policy sees of them.
+
+    Raises:
+        UserError: the prompt has no text for a goal.
+    """
+    env, given = config.env, config.network.goal_input or INDEX
+    texts = env.episode_goal.texts
+    if given != INDEX and not texts:
+        language, kind = find_environment(env).language, reward_type(config).query or Classification.name
+        found = [goal_text(term.annotation, language, kind) for term in config.terms_by_goal()]
+        texts = SEPARATOR.join(text.split(". ")[0].rstrip(".") for text in found)
+    env = dataclasses.replace(env, episode_goal=dataclasses.replace(env.episode_goal, texts=texts))
+    check_env(env)
+    return dataclasses.replace(config, env=env, network=dataclasses.replace(config.network, goal_input=given))
 
 
 def with_chosen_encoder(config: Config) -> Config:

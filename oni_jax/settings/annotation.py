@@ -7,6 +7,9 @@ from oni_jax.settings.extra_fields import extra_body, extra_headers
 from oni_jax.settings.fields import COUNT, POSITIVE, UserError, given, setting
 
 RECORDED, JUDGE = "recorded", "judge"  # of --answers
+# Of the package's prompts: of all, then NetHack's, BabyAI-Text's and Crafter's
+GOAL_KEYS = ("defaultgoal", "zeroknowledge", "combat", "gold", "stairs", "keys", "balls", "boxes")
+GOAL_KEYS += ("gathering", "fighting", "building", "feeding")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,8 +110,10 @@ class AnnotationConfig:
     prompt_version: str = setting("default", "Wording of the prompt.", choices=("default", "reworded"))
     goal_key: str = setting(
         "defaultgoal",
-        "Goal in the prompt that captions are judged by.",
-        choices=("defaultgoal", "zeroknowledge", "combat", "gold", "stairs"),
+        "Goal in the prompt that captions are judged by. Several, with commas between them: one agent for all of them, "
+        "which sees its episode's goal (--goal_conditioned).",
+        choices=GOAL_KEYS,
+        several=True,
     )
     goal: str = setting("", "The player's goal in your own words; replaces goal_key's.")
     prompt_file: str = setting("", "Your own prompt, in the format of oni_jax/envs/nethack/prompts/*.json.")

@@ -55,6 +55,19 @@ class Config:
         each = ((self.reward, self.annotation), *self.others)
         return [dataclasses.replace(self, reward=reward, annotation=asked, others=()) for reward, asked in each]
 
+    def goals(self) -> tuple[str, ...]:
+        """Returns the keys of the goals that one agent has in turn; none where all its episodes have the same."""
+        keys = () if self.others else tuple(self.annotation.goal_key.split(","))
+        return keys if len(keys) > 1 else ()
+
+    def terms_by_goal(self) -> list["Config"]:
+        """Returns one Config per reward, or for an agent of several goals one per goal."""
+        return [
+            dataclasses.replace(term, annotation=dataclasses.replace(term.annotation, goal_key=key))
+            for term in self.terms()
+            for key in self.goals() or [term.annotation.goal_key]
+        ]
+
 
 # One value for all rewards of a run: goals and JSON have commas.
 _OF_ALL_REWARDS = {"extrinsic_reward_coeff", "label_store", "goal", "llm_extra_body", "llm_extra_headers"}
@@ -238,9 +251,13 @@ def check_values(config: Any) -> None:
         if field.type in (int, float) and not is_within(value, field.metadata["within"]):
             wanted = range_in_words(field.metadata["within"], field.type is int)
             raise UserError(f"--{field.name} {value}: must be {wanted}")
-        if field.metadata["choices"] and value not in field.metadata["choices"]:
-            choices = field.metadata["choices"]
-            raise UserError(f"--{field.name} {value}: must be one of {', '.join(choices)}{nearest(value, choices)}")
+        choices = field.metadata["choices"]
+        given = value.split(",") if field.metadata["several"] else [value]
+        if choices and (wrong := [x for x in given if x not in choices]):
+            known = f"must be one of {', '.join(choices)}{nearest(wrong[0], choices)}"
+            raise UserError(f"--{field.name} {wrong[0]}: {known}")
+        if len({*given}) < len(given):
+            raise UserError(f"--{field.name} {value}: names one of them twice")
 
 
 def check_config(config: Config) -> None:

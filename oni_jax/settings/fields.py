@@ -80,6 +80,7 @@ def setting(
     repeated: str = "",
     flag: str = "",
     joined: str = "",
+    several: bool = False,
 ) -> Any:
     """Makes a dataclass field that becomes a flag, see `Setting`.
 
@@ -95,10 +96,11 @@ def setting(
         repeated: joins the values of a str whose flag may be given several times; empty: the last value holds.
         flag: its name; empty: the field's.
         joined: joins the values of a str that may hold several; empty: as `repeated`.
+        several: several of the choices may be given, joined by commas.
     """
     metadata = {"help": text, "aliases": tuple(aliases), "choices": tuple(choices), "within": within, "fixed": fixed}
     metadata |= {"secret": secret, "positional": positional, "repeated": repeated, "flag": flag}
-    metadata |= {"joined": joined or repeated}
+    metadata |= {"joined": joined or repeated or ("," if several else ""), "several": several}
     return dataclasses.field(default=default, metadata=metadata, repr=not secret)
 
 

@@ -92,7 +92,18 @@ class NetworkConfig:
     policy_initialization: str = setting(
         "orthogonal", "Initial weights of the policy.", choices=("orthogonal", "xavier_uniform")
     )
-    goal_conditioned: bool = setting(False, "The policy sees the open goals of its state.", fixed=True)
+    goal_conditioned: bool = setting(
+        False,
+        "The policy sees the goal of its episode, of several in --goal_key; else its state's open goals.",
+        fixed=True,
+    )
+    goal_input: str = setting(
+        "",
+        "What a goal_conditioned policy sees of its episode's goal: which of --goal_key it is (index), or the words of "
+        "--goal_texts, so that a goal in other words can be tried (text); empty: index.",
+        choices=("", "index", "text"),
+        fixed=True,
+    )
     language_state: bool = setting(
         False,
         "The policy also reads the caption of its state: the text by a message network; of an environment on an "

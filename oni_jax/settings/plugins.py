@@ -128,7 +128,8 @@ def _check_section(kind: Any) -> None:
         if not all(re.fullmatch("[a-z][a-z0-9_]*", name) for name in (field.name, *limits["aliases"])):
             raise UserError(f"{where}: --{field.name} is no name of a flag: write small letters, digits and _")
         is_number = field.type in (int, float)
-        if (limits["choices"] and default not in limits["choices"]) or (
+        values = default.split(",") if limits["several"] else [default]
+        if (limits["choices"] and not {*values} <= {*limits["choices"]}) or (
             is_number and not is_within(default, limits["within"])
         ):
             raise UserError(f"{where}: the default {default!r} of {field.name} is outside its range or choices")

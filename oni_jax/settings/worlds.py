@@ -177,6 +177,31 @@ class GoalConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class EpisodeGoalConfig:
+    """The goals of an agent of several."""
+
+    names: str = setting(
+        "", "Names of the goals, which --goal_key gives; leave it empty.", fixed=True, flag="episode_goals"
+    )
+    weights: str = setting(
+        "",
+        "How often episodes have each goal of --goal_key: numbers with commas between them; empty: equally often.",
+        flag="goal_weights",
+    )
+    steps: int = setting(
+        0, "Steps after which an episode's goal is drawn again; 0: it keeps its goal.", flag="goal_steps"
+    )
+    texts: str = setting(
+        "",
+        "--goal_input text: a text for each goal of --goal_key, with | between them; empty: the first sentences that "
+        "the prompt has for them.",
+        fixed=True,
+        flag="goal_texts",
+        joined="|",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
 class EnvConfig:
     """The environment."""
 
@@ -196,6 +221,7 @@ class EnvConfig:
     babyai: BabyAIConfig = BabyAIConfig()
     crafter: CrafterConfig = CrafterConfig()
     goals: GoalConfig = GoalConfig()
+    episode_goal: EpisodeGoalConfig = EpisodeGoalConfig()
     plugin_sections: tuple[Any, ...] = plugin_sections("EnvConfig")
 
 

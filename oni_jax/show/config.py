@@ -31,6 +31,11 @@ class PlayConfig:
     episode: int = setting(
         0, "Index of the episode, as in launch.evaluate with the same seed.", within="[0, 2147483648)"
     )
+    goal: str = setting(
+        "",
+        "Goal at first, for an agent of several: one of the run's --goal_key, or with --goal_input text any text; "
+        "empty: the episode's. A key, listed beside the screen, switches to the next.",
+    )
     steps_per_sec: float = setting(4.0, "Initial speed, unless a person plays.", within="[0.5, 128]")
     file: str = setting(
         "", "File of launch.export, or one of the package's policies by name, in a run's stead.", positional=True
@@ -44,4 +49,6 @@ def check_play(config: PlayConfig) -> None:
     check_file(config.file, config.trust_code, config.experiment, PlayConfig.experiment)
     if config.policy in (SAMPLE, GREEDY) and not (config.experiment or config.file):
         raise UserError(f"--policy {config.policy}: name the run whose policy it is with --experiment")
+    if config.goal and not config.experiment:
+        raise UserError(f"--goal {config.goal}: is of a run with several; name it with --experiment")
     check_checkpoint("checkpoint", config.checkpoint, (LATEST, BEST))

@@ -7,7 +7,7 @@ from oni_jax.annotation.judge_answers import load_rules
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.answers.answerer import find_answerer
 from oni_jax.envs.base import Language
-from oni_jax.rewards.registry import reward_labels, reward_type
+from oni_jax.rewards.registry import reward_type, term_labels
 from oni_jax.runs.plan import Plan
 from oni_jax.runs.run import Run
 from oni_jax.settings.annotation import JUDGE, AnnotationConfig
@@ -88,8 +88,8 @@ def run_labels(run: Run) -> Mapping[str, Labels]:
     config, asked, language = run.plan.config, run.plan.questions, run.plan.language
     if not asked:
         return {"": Labels(config.annotation, language, {})}
-    annotations, found, terms = run.annotations(), {}, config.terms()
-    for name, term in zip(reward_labels([term.reward.llm_reward_type for term in terms]), terms, strict=True):
+    annotations, found, terms = run.annotations(), {}, config.terms_by_goal()
+    for name, term in zip(term_labels(config), terms, strict=True):
         kind = reward_type(term).query
         if kind in LABELLING:
             number = asked.index((term.annotation, kind))

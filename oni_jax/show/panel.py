@@ -28,6 +28,12 @@ def heading(title: str, lines: Sequence[str]) -> list[Text]:
     return [Text(title, WHITE), *map(Text, lines), Text("")]
 
 
+def goal_lines(goal: str, chosen: str = "") -> list[Text]:
+    """Returns a line with the episode's goal, and the one chosen for the next step; none for an agent of one goal."""
+    text = f"{goal}, then {chosen}" if chosen else goal
+    return [Text(f"goal      {text}"[:COLUMNS], YELLOW)] if goal else []
+
+
 def status_lines(of: EpisodeStatus) -> list[Text]:
     return [
         *([Text(f"end       {of.end}", YELLOW)] if of.end else []),  # first: the last lines may be cut off
@@ -39,23 +45,31 @@ def status_lines(of: EpisodeStatus) -> list[Text]:
     ]
 
 
-def intrinsic_lines(scorer: Scorer, rewards: np.ndarray, totals: np.ndarray) -> list[Text]:
+def intrinsic_lines(scorer: Scorer, rewards: np.ndarray, totals: np.ndarray, goal: str = "") -> list[Text]:
     """Returns the intrinsic reward since the previous screen, and in total, as training adds it up, then each reward.
 
     Args:
         scorer: of K rewards.
         rewards: [K], since the previous screen, before the coefficients.
         totals: [K], over the episode.
+        goal: of the episode, for an agent of several: rewards of others are left out.
     """
     reward, total = float(scorer.coeffs @ rewards), float(scorer.coeffs @ totals)
     lines = [Text(f"intrinsic {number(reward)}", sign_color(reward)), Text(f"total     {number(total)}")]
     for label, coeff, value, total in zip(scorer.labels, scorer.coeffs.tolist(), rewards.tolist(), totals.tolist()):
+        if not is_of_goal(label, goal):
+            continue
         values = f"{number(value)}, total {number(total)}"
         if len(label) + len(values) < COLUMNS - 8:
             lines.append(Text(f"  {label} {values} x {number(coeff)}", sign_color(value)))
         else:
             lines += [Text(f"  {label}", sign_color(value)), Text(f"    {values} x {number(coeff)}", sign_color(value))]
     return lines
+
+
+def is_of_goal(label: str, goal: str) -> bool:
+    """Returns whether a reward with this label pays under a goal, see `registry.term_labels`; goal "": there is one."""
+    return not goal or label.endswith(f"_{goal}")
 
 
 def beside(screen: Screen, texts: Sequence[Text], rows: int = 0) -> Screen:

@@ -11,6 +11,7 @@ import numpy as np
 
 from oni_jax.envs.base import record_dtype
 from oni_jax.envs.display import COLUMNS, ROWS, Display
+from oni_jax.envs.episode_goals import fixed_goal, goal_names
 from oni_jax.envs.goals import Suggested
 from oni_jax.envs.registry import display_of, env_spec
 from oni_jax.envs.screen import (
@@ -45,15 +46,16 @@ from oni_jax.show.keys import key_help, key_text
 from oni_jax.show.labels import Labels, labels_of, run_labels
 from oni_jax.show.session import LabelScorer, Session
 from oni_jax.show.shell import Shell
-from oni_jax.types import EnvSpec
+from oni_jax.types import EPISODE_GOAL, EnvSpec
 
 WIDE = COLUMNS + panel.GAP + panel.COLUMNS  # columns needed for all text beside the screen
 TEXT_ROWS, HELP_ROWS = 9, 3  # or rows below it; a smaller terminal shows the text instead of the screen
 ROWS_BELOW = TEXT_ROWS + HELP_ROWS
-QUIT_KEY, PANEL_KEY = ord("X") & 0x1F, ord("\t")
+QUIT_KEY, PANEL_KEY, GOAL_KEY = ord("X") & 0x1F, ord("\t"), ord("G") & 0x1F
 PANEL_HELP, KEYS_HELP = "Tab: panel", "Tab: keys"
 HUMAN_HELP = "^X quits"
 MACHINE_HELP = "space pause, . step, + - speed, q quit"
+GOAL_HELP = "^G next goal, "
 SPEEDS = tuple(2.0**i for i in range(-1, 8))  # a second
 LONGEST_WAIT_SECS = 0.1  # between checks for a stop request
 
@@ -112,8 +114,9 @@ def play(config: PlayConfig, shell: Callable[[], Shell], stop: StopRequest) -> S
     names = tuple(table.scorer.spec.observations)
     game = watched_episode(env, table.suggested, config.seed, config.episode, names)
     assert game
-    keys = tuple(table.display.keys(env))
-    with contextlib.closing(Session(game, keys, env.max_episode_steps, table.labels, table.scorer)) as session:
+    keys, goals = tuple(table.display.keys(env)), goal_names(env.episode_goal)
+    goals = goals if EPISODE_GOAL in names else ()
+    with contextlib.closing(Session(game, keys, env.max_episode_steps, table.labels, table.scorer, goals)) as session:
         with shell() as terminal:
             if table.choose is None:
                 play_by_hand(session, table, terminal, stop)
@@ -126,6 +129,8 @@ def set_up(config: PlayConfig) -> Table:
     """Raises UserError: there is no such run, checkpoint or task."""
     run = Run(os.path.join(config.train_dir, config.experiment)) if config.experiment else None
     env = chosen_task((run.plan.config if run else Config()).env, config.root_env, config.max_episode_steps)
+    if config.goal:
+        env = dataclasses.replace(env, episode_goal=fixed_goal(env.episode_goal, config.goal))
     display = display_of(env)
     if display is None:
         raise UserError(
@@ -156,7 +161,9 @@ def _chooser(config: PlayConfig, env: EnvConfig, shown: EnvSpec) -> tuple[str, C
     # These import JAX, which takes seconds, and a person does not need it.
     from oni_jax.evaluation.players import chosen_players
 
-    evaluation = EvaluationConfig(config.train_dir, config.experiment, policy=config.policy, seed=config.seed)
+    evaluation = EvaluationConfig(
+        config.train_dir, config.experiment, policy=config.policy, seed=config.seed, goal=config.goal
+    )
     experiment = None if config.policy == RANDOM else config.experiment
     (player,) = chosen_players(evaluation, env, experiment, config.checkpoint)
     episodes = np.full(GROUP_SIZE, config.episode, np.int32)
@@ -195,15 +202,18 @@ def play_by_hand(session: Session, table: Table, shell: Shell, stop: StopRequest
     shown: object = None
     panel_shown = False
     while not stop:
-        state = (session.step_count, session.hint, panel_shown, shell.size())
+        state = (session.step_count, session.hint, session.chosen_goal, panel_shown, shell.size())
         if state != shown:
-            shell.draw(view(session, table, f"{HUMAN_HELP}, {key_help(keys, moves)}", *shell.size(), panel_shown))
+            help_text = f"{GOAL_HELP if session.goals else ''}{HUMAN_HELP}, {key_help(keys, moves)}"
+            shell.draw(view(session, table, help_text, *shell.size(), panel_shown))
             shown = state
         for key in shell.keys(LONGEST_WAIT_SECS):
             if key == QUIT_KEY:
                 return
             if key == PANEL_KEY:
                 panel_shown = not panel_shown
+            elif key == GOAL_KEY and session.goals:
+                session.next_goal()
             elif session.end:
                 session.hint = f"the episode is over: {HUMAN_HELP}"
             elif key in actions:
@@ -217,13 +227,16 @@ def play_by_itself(session: Session, table: Table, pace: Pace, shell: Shell, sto
     shown: object = None
     due = time.monotonic() + 1 / pace.per_sec
     while not stop and not pace.quit:
-        state = (session.step_count, pace, shell.size())
+        state = (session.step_count, session.chosen_goal, pace, shell.size())
         if state != shown:
             speed = "paused" if pace.paused else f"{pace.per_sec:g} steps a second"
-            shell.draw(view(session, table, f"{speed}: {MACHINE_HELP}", *shell.size(), pace.panel))
+            help_text = f"{speed}: {GOAL_HELP if session.goals else ''}{MACHINE_HELP}"
+            shell.draw(view(session, table, help_text, *shell.size(), pace.panel))
             shown = state
         for key in shell.keys(min(LONGEST_WAIT_SECS, max(0.0, due - time.monotonic()))):
             pace = pace.pressed(key)
+            if key == GOAL_KEY and session.goals:
+                session.next_goal()
             if key == ord(".") and not session.end:
                 pace = dataclasses.replace(pace, paused=True)
                 session.step(table.choose(session))
@@ -245,7 +258,8 @@ def view(
     status = panel.EpisodeStatus(
         of.step_count, of.max_episode_steps, of.game.turn(), of.action, of.reward, of.returned, of.end
     )
-    progress = [*panel.heading(table.who, [table.env.root_env, table.episode]), *panel.status_lines(status)]
+    title = panel.heading(table.who, [table.env.root_env, table.episode])
+    progress = [*title, *panel.goal_lines(session.goal, session.chosen_goal), *panel.status_lines(status)]
     message = message_lines(session, table.not_shown)
     last = [*([Text(session.hint, YELLOW)] if session.hint else []), Text(help_text, DARK_GRAY)]
     is_wide, has_both = columns >= WIDE, columns >= WIDE or rows >= ROWS + ROWS_BELOW
@@ -287,19 +301,19 @@ def _note(screen: Screen, text: str) -> None:
 
 def message_lines(session: Session, not_shown: Mapping[str, str]) -> list[Text]:
     """Returns lines with the message's label, and with the rewards."""
-    lines = []
-    for name, label in session.said.items():
-        title = name if name and len(session.said) > 1 else "label"
+    lines, said = [], {name: label for name, label in session.said.items() if panel.is_of_goal(name, session.goal)}
+    for name, label in said.items():
+        title = name if name and len(said) > 1 else "label"
         lines.append(Text(f"{title:<9} {label.text}", GREEN if label.helpful else GRAY))
         lines.append(Text(f"  by the {label.source}", DARK_GRAY))
     lines = lines or [Text("no message, no label")]
     scorer = session.scorer
-    reasons = [f"{label}: {reason}" for label, reason in not_shown.items()]
+    reasons = [f"{label}: {reason}" for label, reason in not_shown.items() if panel.is_of_goal(label, session.goal)]
     return [
         Text("of the message", WHITE),
         *lines,
         *([Text(f"  for the {session.count}. time")] if session.count > 1 else []),
-        *panel.intrinsic_lines(scorer, session.rewards, session.totals),
+        *panel.intrinsic_lines(scorer, session.rewards, session.totals, session.goal),
         Text(f"  {scorer.problem or scorer.source}", DARK_GRAY),
         *(Text(f"  {reason}", DARK_GRAY) for reason in reasons),
     ]

@@ -21,7 +21,7 @@ from oni_jax.host.runtime import StopRequest
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.show.keys import action_text
-from oni_jax.show.panel import EpisodeStatus, beside, heading, intrinsic_lines, status_lines
+from oni_jax.show.panel import EpisodeStatus, beside, goal_lines, heading, intrinsic_lines, status_lines
 from oni_jax.show.picture import picture
 from oni_jax.show.video import check_format, write_video
 
@@ -163,12 +163,12 @@ def _screens(
             returned=float(found.rewards[:step].sum()),
             end=episode.end if step == len(episode.actions) else "",
         )
-        intrinsic = []
+        intrinsic, goal = [], found.goals[step] if found.goals else ""
         if scorer and not scorer.problem:
             since, so_far = (given[:, start : step + 1].sum(axis=1) for start in (before + 1, 0))
-            intrinsic = intrinsic_lines(scorer, since, so_far)
+            intrinsic = intrinsic_lines(scorer, since, so_far, goal)
         note_lines = [Text(note, DARK_GRAY) for note in notes]
-        texts = [*title, *status_lines(progress), *intrinsic, Text(""), *note_lines]
+        texts = [*title, *goal_lines(goal), *status_lines(progress), *intrinsic, Text(""), *note_lines]
         shown = terminal_screen(found.terminals[step]) if found.terminals else _caption_screen(found.captions[step])
         yield beside(shown, texts)
         before = step

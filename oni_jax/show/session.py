@@ -1,10 +1,12 @@
 """An episode played step by step, with the labels, rewards and totals shown beside its screen."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import cast
 
 import numpy as np
 
 from oni_jax.envs.display import ActionKey, WatchedEnv
+from oni_jax.envs.episode_goals import GoalVectorEnv
 from oni_jax.evaluation.episodes import end_of
 from oni_jax.evaluation.intrinsic import NewestSteps, Scorer, Steps
 from oni_jax.evaluation.playing import Agent, Envs, Step, play
@@ -12,7 +14,7 @@ from oni_jax.settings.fields import counted
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.show.keys import action_text
 from oni_jax.show.labels import Label, Labels
-from oni_jax.types import EnvSpec
+from oni_jax.types import EPISODE_GOAL, EnvSpec
 
 
 class _Chosen(Agent):
@@ -39,6 +41,7 @@ class Session:
       totals: [K] their sums over the episode.
       end: reason for the episode's end; "" while it runs.
       hint: a remark on the last key.
+      goals: of an agent of several: their names.
     """
 
     def __init__(
@@ -48,13 +51,16 @@ class Session:
         max_episode_steps: int,
         labels: Mapping[str, Labels],
         scorer: Scorer,
+        goals: Sequence[str] = (),
     ):
+        self.goals = goals
         self.game, self.keys, self.max_episode_steps = game, keys, max_episode_steps
         self.scorer, self._labels, self._chosen = scorer, labels, _Chosen()
         self._newest = NewestSteps(scorer.spec, num_at_once=2)
         self.totals = np.zeros(len(scorer.labels))
         self.step_count, self.returned = 0, 0.0
         self.action, self.reward, self.end, self.hint = "", 0.0, "", ""
+        self.chosen_goal = ""  # by `next_goal`, for the step that comes
         self._steps = play(Envs(lambda **_: game, scorer.spec), self._chosen, 1)
         self._observe(next(self._steps))
 
@@ -62,7 +68,7 @@ class Session:
         """Takes an action of a running episode."""
         self._chosen.action = action
         step = next(self._steps)
-        self.step_count += 1
+        self.step_count, self.chosen_goal = self.step_count + 1, ""
         row = step.records[0]
         self.action, self.reward, self.hint = action_text(self.keys[action]), float(row["reward"]), ""
         self.returned += self.reward
@@ -70,6 +76,17 @@ class Session:
             stats = dict(zip(self.scorer.spec.episode_stats, step.stats[0].tolist()))
             self.end = end_of(stats, bool(row["truncated"]), self.max_episode_steps, self.reward)
         self._observe(step)
+
+    @property
+    def goal(self) -> str:
+        """The goal of the newest observation; "" where there is none."""
+        return self.goals[int(self.record[EPISODE_GOAL])] if self.goals else ""
+
+    def next_goal(self) -> None:
+        """Switches to the next of several goals, from the next step on."""
+        chosen = (self.goals.index(self.chosen_goal or self.goal) + 1) % len(self.goals)
+        cast(GoalVectorEnv, self.game).choose(chosen)
+        self.chosen_goal = self.goals[chosen]
 
     def summary(self) -> str:
         """Returns the outcome in one line."""

@@ -59,7 +59,9 @@ def open_annotator(plan: Plan, folder: str, is_primary: bool = True) -> Iterator
     restarts = Restarts()  # of the judge and of the process that asks
     with ExitStack() as stack:
         prompts = open_questions(asked, plan.language, stack, shares_cpu, restarts)
-        soft = {term.annotation for term in plan.config.terms() if term.reward.llm_reward_value == "probability"}
+        soft = {
+            term.annotation for term in plan.config.terms_by_goal() if term.reward.llm_reward_value == "probability"
+        }
         prompts = [x._replace(needs_probability=settings in soft) for x, (settings, _) in zip(prompts, asked)]
         store = LabelStore(store_path(plan.config, folder))
         store.check_writable()

@@ -16,7 +16,12 @@ from oni_jax.settings.config import Config, config_to_json
 from oni_jax.settings.fields import with_values
 
 CATCH = {"root_env": "Catch-v0", "encoder_custom": "mlp_encoder", "hidden_size": 16}
-NETHACK = {"root_env": "NetHackScore-v1", "hidden_size": 16, "max_episode_steps": 40}
+NETHACK = {
+    "root_env": "NetHackScore-v1",
+    "encoder_custom": "nle_rgbcrop_encoder",
+    "hidden_size": 16,
+    "max_episode_steps": 40,
+}
 
 
 def write_run(folder: pathlib.Path, values: dict, steps: Sequence[int] = (640,), seed: int = 0) -> Config:

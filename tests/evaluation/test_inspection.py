@@ -218,7 +218,9 @@ def test_what_cannot_be_inspected_is_told_in_a_line(tmp_path, monkeypatch):
     folder = tmp_path / "run"
     assert "config.json" in refusal(folder)
     folder.mkdir()
-    (folder / "config.json").write_text(config_to_json(with_values(Config(), {"llm_reward_type": "none"})))
+    (folder / "config.json").write_text(
+        config_to_json(with_values(Config(), {"llm_reward_type": "none", "encoder_custom": "nle_rgbcrop_encoder"}))
+    )
     assert "nothing to inspect" in refusal(folder)
     config = settings_of(tmp_path, "online_cls")
     (folder / "config.json").write_text(config_to_json(config))

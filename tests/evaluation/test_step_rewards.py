@@ -56,7 +56,7 @@ def write_run(folder: pathlib.Path, values: dict, captions: set[bytes] | None = 
     first, *others = values.get("llm_reward_type", "none").split(",")
     config = with_values(Config(), {**values, "llm_reward_type": first})
     further = [(dataclasses.replace(config.reward, llm_reward_type=name), config.annotation) for name in others]
-    further += [(dataclasses.replace(config.reward, **changes), config.annotation) for changes in also]
+    further += [(with_values(config.reward, changes), config.annotation) for changes in also]
     config = dataclasses.replace(config, others=tuple(further))
     folder.mkdir()
     (folder / "config.json").write_text(config_to_json(config))

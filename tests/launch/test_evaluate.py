@@ -57,7 +57,7 @@ def test_every_checkpoint_against_chance(run, capfd):
     assert run("--experiment", "first", "--checkpoint", "all", "--compare", "random", "--policy", "greedy") == 0
     out = capfd.readouterr().out
     for player in ("first at 320 steps", "first at 640 steps"):
-        assert f"{player}, Catch-v0, at most 5,000 steps, greedy, 40 episodes of seed 1" in out
+        assert f"{player}, Catch-v0, at most 9 steps, greedy, 40 episodes of seed 1" in out
         assert f"{player} minus random policy, on the same 40 episodes" in out
 
 
@@ -85,7 +85,7 @@ def test_files_that_would_replace_something_else(run, tmp_path, capfd):
 def test_one_episode_is_compared(run, capfd):
     assert run("--experiment", "first", "--compare", "random", "--episodes", "1") == 0
     out = capfd.readouterr().out
-    assert "first at 640 steps minus random policy, on the same 1 episodes" in out and "unknown" in out
+    assert "first at 640 steps minus random policy, on the same 1 episode" in out and "unknown" in out
 
 
 def test_checkpoints_may_go_while_their_policies_play(tmp_path, capfd, monkeypatch):

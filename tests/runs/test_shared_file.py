@@ -171,7 +171,7 @@ def test_a_name_that_stands_twice_is_refused(tmp_path):
     "make, told",
     [
         (lambda path: path.mkdir(), "can't be read"),
-        (os.mkfifo, "can't be read (no regular file)"),
+        (os.mkfifo, "can't be read (it is no regular file)"),
         (lambda path: None, "there is no such file of launch.export"),
     ],
 )

@@ -1,10 +1,11 @@
 """Rules of the rule-based judge for BabyAI-Text: what is near, whatever it is. No LLM.
 
-They were written before any study with them. They know the world, not the task: no colour and no kind of object is
-read. A caption is helpful if an object is carried or stands at most NEAR steps away, an event if one then is. Of
-two captions the one with the nearer object is better, then the one with more objects, then the one without a wall right
-ahead. Of two segments that is better which ends nearer to an object that is new: that was not right ahead before. A
-potential, and goals, are what was written down here, whatever was asked.
+They were written before any study with them. They know the world, not the task: no colour is read, and no kind of
+object but that of the goals keys, balls and boxes, for which there are no others. A caption is helpful if an object is
+carried or stands at most NEAR steps away, an event if one then is. Of two captions the one with the nearer object is
+better, then the one with more objects, then the one without a wall right ahead. Of two segments that is better which
+ends nearer to an object that is new: that was not right ahead before. A potential, and goals, are what was written down
+here, whatever was asked.
 """
 
 import re
@@ -12,6 +13,7 @@ import re
 from oni_jax.types import TIE
 
 NEAR = 2  # steps
+KINDS = {"keys": "key", "balls": "ball", "boxes": "box"}  # of objects, by goal
 _POTENTIAL = """\
 # Written beforehand by rules, not by an LLM: new things are worth coming near to, whatever they are.
 
@@ -50,12 +52,17 @@ _AHEAD = "1 step forward"
 _LAST = "Current observation: "  # before what a segment ends with
 
 
-def caption_value(caption: bytes) -> tuple[int, int, int]:
-    """Returns (-steps to the nearest object, number of objects in sight, -1 for a wall right ahead else 0)."""
+def caption_value(caption: bytes, goal: str = "") -> tuple[int, int, int]:
+    """Returns (-steps to the nearest object, number of objects in sight, -1 for a wall right ahead else 0).
+
+    goal: one of KINDS, for which there are only objects of its kind.
+    """
     nearest, num_objects, wall = _FAR, 0, 0
     for sentence in caption.decode("latin-1").split(_SENTENCE_END):
         if found := _WALL.match(sentence):
             wall -= found[1] == "1" and found[2] == "forward"
+        elif goal in KINDS and KINDS[goal] not in sentence.split():
+            continue
         elif _CARRIED.match(sentence):
             nearest = 0
         elif _AT.match(sentence):
@@ -67,17 +74,16 @@ def caption_value(caption: bytes) -> tuple[int, int, int]:
 
 
 def judge_caption(goal: str, message: bytes) -> tuple[bool, str]:
-    """Returns whether a caption is helpful, whatever the goal, and why."""
-    del goal
-    steps = -caption_value(message)[0]
-    where = "no object in sight" if steps == _FAR else f"an object {steps} {'step' if steps == 1 else 'steps'} away"
+    """Returns whether a caption is helpful, and why."""
+    steps, thing = -caption_value(message, goal)[0], KINDS.get(goal, "object")
+    away = f"{'an' if thing == 'object' else 'a'} {thing} {steps} {'step' if steps == 1 else 'steps'} away"
+    where = f"no {thing} in sight" if steps == _FAR else away
     return steps <= NEAR, where
 
 
 def judge_pair(goal: str, first: bytes, second: bytes) -> int:
-    """Returns 0 if the first is better, whatever the goal, 1 if the second is, 2 for a tie."""
-    del goal
-    values = caption_value(first), caption_value(second)
+    """Returns 0 if the first is better, 1 if the second is, 2 for a tie."""
+    values = caption_value(first, goal), caption_value(second, goal)
     return TIE if values[0] == values[1] else int(values[1] > values[0])
 
 

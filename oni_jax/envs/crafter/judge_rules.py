@@ -2,7 +2,8 @@
 
 They were written before any study with them, and name no task. An event is helpful if its verb gathers, builds,
 makes, eats, drinks or fights. In a state it is helpful to face something other than the ground. Of two events that with
-the verb that comes later in VERBS is better; of two states that in which something is faced.
+the verb that comes later in VERBS is better; of two states that in which something is faced. For a goal in GOALS
+there are no other events than its, and nothing else that is faced.
 
 Goals are suggested for a state by ELLM's prerequisites, as far as a caption says whether they hold: it does not say how
 many of a thing one has.
@@ -15,32 +16,39 @@ from oni_jax.envs.crafter.rules import SLEEP
 from oni_jax.types import TIE
 
 VERBS = ("drink", "chop", "eat", "place", "attack", "mine", "make")  # by how much has to come before
+# Of a goal: its events, as they begin, and what is faced
+GOALS = {
+    "gathering": (("chop", "mine"), ("tree", "stone", "coal", "iron", "diamond")),
+    "fighting": (("attack zombie", "attack skeleton"), ("zombie", "skeleton")),
+    "building": (("place", "make"), ("table", "furnace")),
+    "feeding": (("eat", "drink", "attack cow"), ("cow", "plant", "water")),
+}
 GROUND = ("grass", "sand", "path", "water", "lava")
 _OWNED = re.compile("(?:you|your) have ", re.IGNORECASE)
 _TIRED = re.compile(r"sleepy|energy: [0-8]/")
 _FACED = re.compile(r"you are targeting ([a-z]+)|You face ([a-z]+)")
 
 
-def caption_value(caption: bytes) -> int:
+def caption_value(caption: bytes, goal: str = "") -> int:
     """Returns 0 for what is not helpful; of an event, more for verbs later in VERBS."""
     text = caption.decode("latin-1")
     verb = text.partition(" ")[0]
+    events, things = GOALS.get(goal, (("",), ()))
     if verb in VERBS:
-        return VERBS.index(verb) + 1
+        return (VERBS.index(verb) + 1) * text.startswith(events)
     faced = _FACED.search(text)
-    return int(bool(faced) and (faced[1] or faced[2]) not in GROUND)
+    thing = (faced[1] or faced[2]) if faced else ""
+    return int(thing in things if things else bool(thing) and thing not in GROUND)
 
 
 def judge_caption(goal: str, message: bytes) -> tuple[bool, str]:
-    """Returns whether a caption is helpful, whatever the goal, and why."""
-    del goal
-    return caption_value(message) > 0, "whether something is done, or something is within reach"
+    """Returns whether a caption is helpful, and why."""
+    return caption_value(message, goal) > 0, "whether something is done, or something is within reach"
 
 
 def judge_pair(goal: str, first: bytes, second: bytes) -> int:
-    """Returns 0 if the first is better, whatever the goal, 1 if the second is, 2 for a tie."""
-    del goal
-    values = caption_value(first), caption_value(second)
+    """Returns 0 if the first is better, 1 if the second is, 2 for a tie."""
+    values = caption_value(first, goal), caption_value(second, goal)
     return TIE if values[0] == values[1] else int(values[1] > values[0])
 
 

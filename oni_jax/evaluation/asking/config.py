@@ -60,7 +60,7 @@ def queries_of(config: Ask) -> list[tuple[AnnotationConfig, str]]:
         raise UserError(
             f"--query {query}: is not known; use one of {', '.join(QUERIES)}; one of your own needs --plugin"
         )
-    kinds = [(term.annotation, query or reward_type(term).query) for term in config.terms()]
+    kinds = [(term.annotation, query or reward_type(term).query) for term in config.terms_by_goal()]
     asked = [(annotation, kind) for annotation, kind in kinds if kind]
     if not asked:
         name = ",".join(term.reward.llm_reward_type for term in config.terms())

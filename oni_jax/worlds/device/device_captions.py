@@ -26,7 +26,8 @@ class CodeCounts(EpisodicCounts):
 
         Args:
             codes: [T+1, N] uint64, of the observations; the first ones were counted with the last rollout.
-            final_codes: [T, N] uint64, of the states that the actions led to.
+            final_codes: [T, N] uint64, of the states that the actions led to; others than the next observations' where
+                an episode ended, or goes on with another goal.
             ended: [T, N] bool.
         """
         before, caused = np.empty(codes.shape, np.float32), np.empty(ended.shape, np.float32)
@@ -41,6 +42,8 @@ class CodeCounts(EpisodicCounts):
                 if end:
                     counts.clear()
                     number = 1
+                elif code != final:
+                    counts[final], number = number, counts.get(code, 0) + 1
                 counts[code] = number
                 numbers.append(number)
             before[:, i], caused[:, i] = numbers, outcomes

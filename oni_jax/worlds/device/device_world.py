@@ -11,6 +11,7 @@ from typing import Any, cast
 import jax
 import numpy as np
 
+from oni_jax.envs.captions import under_goal
 from oni_jax.envs.device.base import DeviceEnv
 from oni_jax.envs.device.episodes import step_limit
 from oni_jax.envs.device.saving import from_arrays, is_like, to_arrays
@@ -21,7 +22,7 @@ from oni_jax.host.runtime import WaitClock
 from oni_jax.ops.captions import NO_CAPTIONS, a_step_of_each
 from oni_jax.parallel import AXIS_0, AXIS_1, TRAJECTORY, Replicas, local, local_rows
 from oni_jax.settings.config import Config
-from oni_jax.types import Array, CaptionBatch, EnvSpec, GoalModelFn, PyTree, StepCaptions, Trajectory
+from oni_jax.types import EPISODE_GOAL, Array, CaptionBatch, EnvSpec, GoalModelFn, PyTree, StepCaptions, Trajectory
 from oni_jax.worlds.actors.actor_world import Acting
 from oni_jax.worlds.base import Collected, Episodes, World, WorldReport, with_finals
 from oni_jax.worlds.device.device_captions import CodeCounts, TextReader
@@ -144,7 +145,8 @@ class DeviceWorld(World):
         with self._caption_wait.waiting():
             codes, final_codes = join_codes(texts.codes), join_codes(texts.final_codes)
             if self.spec.reads_counts:
-                self._counted = self._replicas.put(tuple(self._counts.count(codes, final_codes, ended)), AXIS_1)
+                counted = self._under_goals(trajectory, codes, final_codes)
+                self._counted = self._replicas.put(tuple(self._counts.count(*counted, ended)), AXIS_1)
             before, caused = (
                 self._captions(codes[:-1], texts.keys[:-1], _HostRows(trajectory, ended, True)),
                 NO_CAPTIONS,
@@ -161,6 +163,15 @@ class DeviceWorld(World):
         is_first = local_rows(trajectory.is_first)[:-1]
         episodes = Episodes(np.arange(self.num_envs, dtype=np.int32), is_first, ended, np.zeros(self.num_envs, bool))
         return Collected(payload, captions, episodes)
+
+    def _under_goals(
+        self, trajectory: Trajectory, codes: np.ndarray, final_codes: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns codes of captions under the goals of their steps, where episodes have goals."""
+        if EPISODE_GOAL not in self.spec.observations:
+            return codes, final_codes
+        goals = local_rows(trajectory.observations[EPISODE_GOAL]).astype(np.uint64)
+        return under_goal(codes, goals), under_goal(final_codes, goals[:-1])
 
     def _answer_scene(self) -> None:
         """Starts reading the first environment's scene, if it is asked for."""

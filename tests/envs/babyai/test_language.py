@@ -14,7 +14,7 @@ from oni_jax.annotation.prompts import load_prompt
 from oni_jax.envs.babyai import ENVIRONMENT
 from oni_jax.envs.babyai.cells import COLOURS
 from oni_jax.envs.babyai.env import BabyAI
-from oni_jax.envs.babyai.judge_rules import caption_value, judge_caption, judge_pair, write_potential
+from oni_jax.envs.babyai.judge_rules import KINDS, caption_value, judge_caption, judge_pair, write_potential
 from oni_jax.envs.registry import find_environment
 from oni_jax.rewards.bk.sandbox import Sandbox
 from oni_jax.rewards.bk.windows import Windows
@@ -69,7 +69,7 @@ def test_the_judge_reads_no_colour_and_no_kind(captions):
 @pytest.mark.parametrize("answer", ["reasoned", "label"])
 def test_the_judge_answers_the_prompts(version, answer, captions):
     reader = Reader(ENVIRONMENT.language)
-    for goal in ("defaultgoal", "zeroknowledge"):
+    for goal in ("defaultgoal", "zeroknowledge", "keys", "balls", "boxes"):
         config = AnnotationConfig(prompt_version=version, llm_answer=answer, goal_key=goal)
         prompt = load_prompt(config, ENVIRONMENT.language)
         for caption in captions[::50]:
@@ -79,6 +79,19 @@ def test_the_judge_answers_the_prompts(version, answer, captions):
         pair = tuple(captions[:2])
         verdict = reader.judge_prompt(load_prompt(config, ENVIRONMENT.language, "ranking").user(pair))
         assert verdict.item == pair and verdict.label == judge_pair(goal, *pair)
+
+
+def test_goal_of_a_kind_counts_that_kind_alone():
+    near_ball = b"You see a red ball 1 step forward. You see a green key 3 steps left and 2 steps forward"
+    carried = b"You carry a grey key. You see a wall 1 step forward"
+    events = b"turn left. A blue box lies right ahead", b"pick up a red ball", b"go forward"
+    helpful = {goal: [judge_caption(goal, x)[0] for x in (near_ball, carried, *events)] for goal in KINDS}
+    assert helpful == {
+        "keys": [False, True, False, False, False],
+        "balls": [True, False, False, True, False],
+        "boxes": [False, False, True, False, False],
+    }
+    assert judge_pair("keys", near_ball, carried) == 1 and judge_pair("balls", near_ball, carried) == 0
 
 
 def test_goals_of_other_games_are_refused():

@@ -7,7 +7,7 @@ import pytest
 from oni_jax.annotation.judge_answers import Reader
 from oni_jax.annotation.prompts import load_prompt
 from oni_jax.envs.crafter import ENVIRONMENT
-from oni_jax.envs.crafter.judge_rules import caption_value, judge_caption, judge_pair
+from oni_jax.envs.crafter.judge_rules import GOALS, caption_value, judge_caption, judge_pair
 from oni_jax.envs.crafter.rules import EVENTS
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.types import TIE
@@ -30,7 +30,7 @@ def test_the_judge_calls_helpful_what_changes_something():
 
 
 @pytest.mark.parametrize("answer", ["reasoned", "label"])
-@pytest.mark.parametrize("goal", ["defaultgoal", "zeroknowledge"])
+@pytest.mark.parametrize("goal", ["defaultgoal", "zeroknowledge", *GOALS])
 def test_the_judge_answers_the_prompts(answer, goal):
     reader, config = Reader(ENVIRONMENT.language), AnnotationConfig(llm_answer=answer, goal_key=goal)
     prompt = load_prompt(config, ENVIRONMENT.language)
@@ -40,7 +40,15 @@ def test_the_judge_answers_the_prompts(answer, goal):
         assert verdict.word == ("FOO" if judge_caption(goal, caption)[0] else "BAR")
     pair = (b"chop tree", b"make wood pickaxe")
     verdict = reader.judge_prompt(load_prompt(config, ENVIRONMENT.language, "ranking").user(pair))
-    assert verdict.item == pair and verdict.label == 1
+    assert verdict.item == pair and verdict.label == judge_pair(goal, *pair)
+    assert goal in GOALS or verdict.label == 1
+
+
+def test_each_event_that_changes_something_helps_one_goal():
+    for event in {event.encode() for event in EVENTS} - IDLE:
+        assert sum(judge_caption(goal, event)[0] for goal in GOALS) == 1, event
+    helpful = {goal for goal in GOALS if judge_caption(goal, STATES[1])[0]}
+    assert helpful == {"feeding"}
 
 
 @pytest.mark.slow

@@ -1,0 +1,31 @@
+"""Study of one agent of several goals on BabyAI-Text: kinds of things to go near, by the rule-based judge's labels."""
+
+from benchmarks.studies.base import Study
+
+GOALS = ("keys", "balls", "boxes")
+STEPS_PER_GOAL = 2_000_000
+TOGETHER = "three_goals"
+_LABELS = "--llm_reward_type online_cls --llm_reward_coeff 0.01"
+
+STUDY = Study(
+    name="steer_babyai",
+    question="Does one agent go near the kind of thing that its goal names, as agents of one goal each do?",
+    cases=(
+        f"{TOGETHER}: {_LABELS} --goal_key {','.join(GOALS)} --goal_conditioned",
+        *(f"{goal}_alone: {_LABELS} --goal_key {goal} --train_for_env_steps {STEPS_PER_GOAL}" for goal in GOALS),
+        f"every_caption: --llm_reward_type count --llm_reward_coeff 0.01 --train_for_env_steps {STEPS_PER_GOAL}",
+        f"no_reward: --llm_reward_type none --train_for_env_steps {STEPS_PER_GOAL}",
+    ),
+    axes=("root_env=BabyAI-Text-GoToLocal-Pretraining-S20", "seed=1-3"),
+    flags=(
+        "--extrinsic_reward_coeff 0 --answers judge --batch_size 8192 --rollout 32 --encoder_custom mlp_encoder "
+        "--hidden_size 128 --use_rnn False --learning_rate 1e-3 --log_every_sec 0.25 "
+        f"--train_for_env_steps {len(GOALS) * STEPS_PER_GOAL}"
+    ),
+    metric="success",
+    note=(
+        "The main contrast is of held-out episodes, which `python -m benchmarks.steering --study steer_babyai` plays "
+        "by the final policies: what the labels of each goal would pay under it minus under the others. The labels are "
+        "those of fixed rules, not of an LLM."
+    ),
+)
