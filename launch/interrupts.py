@@ -14,7 +14,7 @@ def leave_quietly() -> None:
     """Has Ctrl-C end this process at once, unless it is ignored; lets it in where `held_back` has kept it."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _leave)
-    sys.unraisablehook = _unraisable
+        sys.unraisablehook = _unraisable
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGINT)
 
 
@@ -56,11 +56,6 @@ def _leave(number: int, frame: object) -> None:
 
 
 def _unraisable(about: Any) -> None:
-    """Says nothing of two errors inside callbacks.
-
-    A KeyboardInterrupt is raised again where it can be handled. Results that come after a checkpoint's read has failed
-    find asyncio's loop closed; the error of the read is said.
-    """
-    is_late = about.exc_type is RuntimeError and str(about.exc_value) == "Event loop is closed"
-    if not (is_late or issubclass(about.exc_type, KeyboardInterrupt)):
+    """Says nothing of a KeyboardInterrupt inside a callback: it is raised again where it can be handled."""
+    if not issubclass(about.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(about)
