@@ -10,6 +10,7 @@ import numpy as np
 
 from oni_jax.ops.captions import NO_CAPTIONS, LazyRows
 from oni_jax.rewards.base import Reward
+from oni_jax.rewards.blame import as_features, blaming, shapes_of, stacked
 from oni_jax.rewards.registry import reward_labels
 from oni_jax.settings.fields import UserError
 from oni_jax.types import (
@@ -84,19 +85,29 @@ class RewardSum:
 
     def prepare(self, captions: StepCaptions) -> Features:
         """Looks up what a batch needs, for `score`."""
-        return tuple(dict(reward.prepare(captions)) for reward in self.rewards)
+        features = []
+        for label, reward in zip(self.labels, self.rewards):
+            with blaming([reward, reward.learning], f"`prepare` of the reward {label}"):
+                features.append(as_features(reward.prepare(captions)))
+        return tuple(features)
+
+    def prepare_shards(self, shards: Sequence[StepCaptions]) -> Features:
+        """Looks up what the shards of a batch need, each with one more leading axis [L, ...]."""
+        features = []
+        for label, reward, found in zip(self.labels, self.rewards, zip(*map(self.prepare, shards))):
+            with blaming([reward, reward.learning], f"`prepare` of the reward {label}"):
+                features.append(stacked(found))
+        return tuple(features)
 
     def score(self, state: PyTree, trajectory: Trajectory, features: Features, key: Array) -> RewardOutput:
         """Returns rewards [K, T, B] float32 before the coefficients, and the new state; see `Reward.score`."""
         keys = [jax.random.fold_in(key, i) for i in range(len(self.rewards))]
-        scored = [
-            reward.score(reward_state, trajectory, looked_up, key)
-            for reward, reward_state, looked_up, key in zip(
-                self.rewards, self.states(state), features, keys, strict=True
-            )
-        ]
-        for label, (rewards, _) in zip(self.labels, scored):
-            if (found := jnp.shape(rewards)) != trajectory.rewards.shape:
+        scored = []
+        rows = zip(self.labels, self.rewards, self.states(state), features, keys, strict=True)
+        for label, reward, reward_state, looked_up, reward_key in rows:
+            with blaming([reward, reward.learning], f"`score` of the reward {label}, from {shapes_of(looked_up)},"):
+                scored.append(reward.score(reward_state, trajectory, looked_up, reward_key))
+            if (found := jnp.shape(scored[-1].rewards)) != trajectory.rewards.shape:
                 raise UserError(
                     f"--llm_reward_type {label}: scores {list(found)}, not {list(trajectory.rewards.shape)}"
                 )
