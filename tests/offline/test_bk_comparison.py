@@ -8,6 +8,7 @@ import pytest
 
 from launch import annotate_segments, train_potential
 from oni_jax.envs.babyai.judge_rules import judge_segments, segment_value
+from oni_jax.host.run_files import TRAINED
 from oni_jax.host.runtime import StopRequest
 from oni_jax.offline.bk_comparison import SEGMENTS, caption_of
 from oni_jax.offline.play import random_episodes
@@ -87,7 +88,7 @@ def test_training(tmp_path, labelled, capsys):
 
 
 def test_actions_that_the_environment_lacks_are_refused(tmp_path, labelled, capsys):
-    shutil.copytree(labelled, tmp_path / "changed")
+    shutil.copytree(labelled, tmp_path / "changed", ignore=shutil.ignore_patterns(TRAINED))
     path = tmp_path / "changed" / SEGMENTS
     with np.load(path) as file:
         arrays = dict(file)
