@@ -89,6 +89,11 @@ class Learning:
         del state, asked
         return None
 
+    def why_unknown(self, state: PyTree) -> str:
+        """Returns why its values say nothing yet, for people; "": they do."""
+        del state
+        return ""
+
     def steps_due(self) -> int:
         """Returns the number of gradient steps that are due."""
         return 0

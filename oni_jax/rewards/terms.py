@@ -150,6 +150,10 @@ class RewardSum:
         found = [part.acting(part_state) for part, part_state in states]
         return next((params for params in found if params != ()), ())
 
+    def is_known(self, state: PyTree) -> bool:
+        """Returns whether the values of all rewards say something; see `Learning.why_unknown`."""
+        return not any(map(lambda part, part_state: part.why_unknown(part_state), self._learning, self.states(state)))
+
     def steps_due(self) -> int:
         return sum(part.steps_due() for part in self._learning)
 
