@@ -24,10 +24,8 @@ def test_returns_are_reported_after_the_warm_up_alone(tmp_path, warmup_steps):
     assert bool(found) == is_over and any(found) == is_over
     scoring = load_scoring(Run(str(tmp_path / "run")), Run(str(tmp_path / "run")).config.env, None)
     assert (scoring.scorer is not None) == is_over
-    reasons = (
-        {} if is_over else {"bk-pref": f"it pays after a warm-up of {warmup_steps:,} steps, which takes its scale"}
-    )
-    assert scoring.not_reported == reasons
+    reason = f"it pays after a warm-up of {warmup_steps:,} steps, which takes its scale"
+    assert scoring.not_reported == ({} if is_over else {"bk-pref": reason})
 
 
 def has_return(row) -> bool:
