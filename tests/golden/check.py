@@ -1,7 +1,7 @@
 """python -m tests.golden.check FILE…: computes recorded values again and prints the largest error of each.
 
-A folder, such as tests/golden/data, stands for its files of a known kind. Tests compare others, see `compared`: the test
-of one that is named is run on it. Few are known, and not computed again; a line gives the reason.
+A folder, such as tests/golden/data, stands for its files of a known kind. Tests compare others, see `compared`: the
+test of one that is named is run on it. Few are known, and not computed again; a line gives the reason.
 
 Exits with 0 when all are within their tolerance, 1 when one is not, 2 when a file could not be checked: it can't be
 read, or is of no known kind.
