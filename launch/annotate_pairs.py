@@ -9,10 +9,10 @@ import sys
 from launch.next_commands import command, show, values_of
 from launch.program import program
 from oni_jax.answers.answerer import answered_by
-from oni_jax.envs.nethack import ENVIRONMENT
 from oni_jax.host.runtime import StopRequest
 from oni_jax.offline.annotators import file_name
 from oni_jax.offline.pair_config import AnnotatePairs, TrainReward, check_annotate
+from oni_jax.settings.config import Config
 
 
 def _run(config: AnnotatePairs, stop: StopRequest) -> int:
@@ -31,7 +31,9 @@ def _show_next(config: AnnotatePairs) -> None:
         following = {**values_of(config), "chunk_number": preference.chunk_number + 1}
         return show(command("annotate_pairs", AnnotatePairs(), **following))
     if preference.annotator == "llm":
-        by = answered_by(annotation, ENVIRONMENT.language, "ranking")
+        from oni_jax.runs.plan import Plan
+
+        by = answered_by(annotation, Plan(Config(config.env)).language, "ranking")
         annotation = dataclasses.replace(annotation, llm_model=by)
     name = preference.custom_annotator_string or file_name(preference, annotation)
     given = {"dataset_dir": preference.directory, "annotator": name, "experiment": "reward"}

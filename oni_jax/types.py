@@ -47,6 +47,7 @@ class ArraySpec(NamedTuple):
     dtype: str
     num_ids: int = 0  # of an array of ids: 0 ... num_ids - 1
     is_key: bool = False  # bytes [M] uint8 whose bits say a text, each its part
+    highest: tuple[float, ...] = ()  # of an image [H, W, C] uint8: the highest value of each channel; (): unknown
 
 
 class EnvSpec(NamedTuple):

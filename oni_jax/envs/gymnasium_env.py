@@ -15,7 +15,7 @@ from gymnasium import spaces
 
 from oni_jax.envs.base import Environment, Language, VectorEnv, make_step_output
 from oni_jax.envs.small_env import SteppedVectorEnv
-from oni_jax.envs.spaces import Bounds, bounds_of
+from oni_jax.envs.spaces import Bounds, bounds_of, with_highest
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.plugins import section_of
 from oni_jax.settings.worlds import EnvConfig
@@ -78,6 +78,8 @@ def gymnasium_environment(
         if not isinstance(actions, spaces.Discrete) or actions.start:
             raise UserError(f"--root_env {name}: the action space {actions} is unsupported; use Discrete(n), from 0 on")
         observations = {key: _array_spec(name, space) for key, space in shown.items()}
+        bounds = {key: bound for part, space in shown.items() for key, bound in bounds_of(space, part).items()}
+        observations = with_highest(observations, bounds)
         return EnvSpec(observations, int(actions.n), caption is not None, STATS, has_events=event is not None), start
 
     def make_envs(config: EnvConfig, spec: EnvSpec, num_envs: int, seed: int, first_index: int) -> VectorEnv:

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from oni_jax.types import ArraySpec
+
 Bound = np.ndarray | np.float64  # of values, in a shape that is broadcast to the observation's
 Bounds = tuple[Bound, Bound]  # the lowest and the highest
 
@@ -21,3 +23,15 @@ def bounds_of(space: Any, name: str) -> dict[str, Bounds]:
         return {}
     is_discrete = np.ndim(number) == 0 and not getattr(space, "shape", ())  # else of bits
     return {name: (np.float64(0), np.float64(number - 1 if is_discrete else 1))}
+
+
+def with_highest(observations: Mapping[str, ArraySpec], bounds: Mapping[str, Bounds]) -> dict[str, ArraySpec]:
+    """Returns the specs of observations with the highest values of images' channels, as bounds name them."""
+
+    def found(name: str, array: ArraySpec) -> ArraySpec:
+        if len(array.shape) != 3 or array.dtype != "uint8" or name not in bounds or not np.prod(array.shape):
+            return array
+        highest = np.broadcast_to(bounds[name][1], array.shape).max(axis=(0, 1))
+        return array._replace(highest=tuple(highest.tolist()))
+
+    return {name: found(name, array) for name, array in observations.items()}

@@ -134,4 +134,5 @@ def _why_unknown(run: RunRewards, index: int, env: EnvConfig) -> str:
     is_labelled = any(annotation.question == term.question for annotation in run.annotations)
     knows_answers_alone = term.reward.reads_answers and not jax.tree.leaves(run.rewards.states(run.state)[index])
     is_unlabelled = term.question >= 0 and knows_answers_alone and not is_labelled
-    return term.reward.only_in_training or ("its label store holds no labels" if is_unlabelled else "")
+    not_yet = term.reward.learning.why_unknown(run.rewards.states(run.state)[index])
+    return term.reward.only_in_training or not_yet or ("its label store holds no labels" if is_unlabelled else "")

@@ -148,7 +148,9 @@ class Learner:
         self.state = jax.block_until_ready(self.state)
         fetched = jax.device_get({"loss": metrics, "reward": dict(self.reward.metrics(self.state.reward_state))})
         if episodes and self.running_returns.labels:
-            self.running_returns.add(local_rows(each_reward, axis=2), episodes)
+            rewards = local_rows(each_reward, axis=2)
+            known = rewards if self.reward.is_known(self.state.reward_state) else np.full_like(rewards, np.nan)
+            self.running_returns.add(known, episodes)
         bad = bool(fetched["loss"]["bad_update"])
         is_learnt = self.guidance.take(0.0 if bad else float(fetched["loss"]["reward_mean"]))
         if waits and not is_learnt:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from oni_jax.learner.descent import Examples
 from oni_jax.learner.update import Batch, Score, changed_leaves, with_changes
@@ -71,6 +70,5 @@ def pack_shards(collected: Collected, payload_sharding: PyTree, rewards: RewardS
     captions = rewards.read(collected.captions)
     if len(replicas) == 1:
         return replicas.put(Batch(collected.payload, rewards.prepare(captions)))
-    shards = split_captions(captions, replicas.num_local)
-    features = jax.tree.map(lambda *x: np.stack(x), *map(rewards.prepare, shards))
+    features = rewards.prepare_shards(split_captions(captions, replicas.num_local))
     return replicas.put(Batch(collected.payload, features), Batch(payload_sharding, AXIS_0))  # type: ignore

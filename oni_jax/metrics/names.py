@@ -139,6 +139,7 @@ METRICS: Mapping[str, Metric] = {
     "reward/potential_calls_failed": Metric("", "that broke a limit, or gave no number; they count as 0"),
     "reward/potential_goal_fraction": Metric("fraction", "of bk-goal's windows: their last step came near to a goal"),
     "reward/potential_memo_fraction": Metric("fraction", "of windows that had been seen before"),
+    "reward/look_ups_failed": Metric("", "captions for which a plugin's look_up gave no number; they count as 0"),
     "reward/pairs_waiting": Metric("", "pairs that were drawn and have no label yet"),
     "reward/<type>/<name>": Metric("", "the same, of one of several rewards"),
     "annotation/problem": Metric("text", "newest problem of the server or the label store; only in the JSONL file"),

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
 
 from oni_jax.networks.convolution import Conv2d, ConvParams, convolve
@@ -10,6 +11,7 @@ from oni_jax.networks.embedding import embedded_product
 from oni_jax.networks.encoder import Encoder
 from oni_jax.networks.messages import MessageNetwork
 from oni_jax.networks.precision import DenseParams, add_bias
+from oni_jax.networks.registry import SPACE
 from oni_jax.settings.learning import NetworkConfig
 from oni_jax.types import Array, ArraySpec, EnvSpec
 
@@ -83,7 +85,9 @@ class GenericEncoder(Encoder):
         return self._part(name, _bits(x).astype(self.dtype))
 
     def _image(self, name: str, x: Array) -> Array:
-        scale = PIXEL_SCALE if x.dtype == jnp.uint8 else 1.0  # floats are normalised pixels
+        highest = self.observations[name].highest if self.network.image_scale == SPACE else ()
+        scale = np.maximum(highest or PIXEL_SCALE, 1.0).astype(np.float32)
+        scale = scale if x.dtype == jnp.uint8 else 1.0  # floats are normalised pixels
         x = (x.astype(jnp.float32) / scale).astype(self.dtype)
         layers, channels, side = [], x.shape[3], min(x.shape[1:3])
         for i, (features, size, stride) in enumerate(IMAGE_LAYERS):

@@ -54,7 +54,7 @@ class PreferenceTransformer(nn.Module):
 
     Attributes:
         encoder: of states.
-        num_actions: actions; NO_ACTION (-1) is embedded as zeros.
+        num_actions: actions; NO_ACTION (-1), and any other that is none of them, is embedded as zeros.
         width: W.
         feed_forward: width of the hidden layer after attention.
         max_time: steps of an episode that have an embedding of their own; later ones have that of the last.
@@ -102,7 +102,8 @@ class PreferenceTransformer(nn.Module):
     def _hidden(self, states: Array, actions: Array, times: Array, steps: "range | list[int]") -> Array:
         """Returns [N, len(steps), W] at the actions of these steps."""
         time = self.time(jnp.clip(times, 0, self.max_time - 1))
-        action = self.action(jnp.maximum(actions, 0)) * (actions >= 0)[..., None]
+        known = jnp.clip(actions, 0, self.num_actions - 1)
+        action = self.action(known) * (actions == known)[..., None]
         tokens = jnp.stack([states + time, action + time], axis=2).reshape(len(states), -1, self.width)
         rows = np.array([2 * step + 1 for step in steps])
         mask = np.tri(tokens.shape[1], dtype=bool)[rows]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 AUTO, ONI, GENERIC = "auto", "nle_rgbcrop_encoder", "generic_encoder"
+SPACE = "space"  # --image_scale
 AROUND_HERO = ("chars", "colors", "vector_obs", "message")  # NetHack's
 
 

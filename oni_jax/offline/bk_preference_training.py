@@ -73,6 +73,11 @@ def _train(config: TrainPotential, folder: HeldFolder, stop: StopRequest) -> int
         section.encoder_custom, section.hidden_size, spec.num_actions, segments[0].length, section.width,
         is_scaled=section.attention == "scaled",
     )  # fmt: skip
+    if (highest := max(int(segment.actions.max()) for segment in segments)) >= spec.num_actions:
+        raise UserError(
+            f"{section.preferences or section.reward_dir}: a segment has the action {highest}, and "
+            f"{config.env.root_env} has 0 to {spec.num_actions - 1}: name the environment that they were recorded in"
+        )
     pairs = make_pairs(segments, labels, list(names_read(settings, spec)))
     order = np.random.default_rng(section.seed).permutation(len(labels))
     test, training = np.split(order, [round(section.test_fraction * len(order))])

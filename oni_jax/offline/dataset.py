@@ -93,10 +93,10 @@ class PairDataset:
         return values.astype(np.int64)
 
     def numbers(self, key: str) -> np.ndarray:
-        """All of an array as float64, such as "info/score". Raises UserError for NaN."""
+        """All of an array as float64, such as "info/score". Raises UserError for NaN and inf."""
         values = np.asarray(self._arrays[key], np.float64)
-        if np.isnan(values).any():
-            raise UserError(f"{self.path(key)}: holds NaN")
+        if not np.isfinite(values).all():
+            raise UserError(f"{self.path(key)}: holds NaN or inf")
         return values
 
     def preferences(self, annotator: str) -> np.ndarray:

@@ -15,7 +15,6 @@ from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.queries.choices import decode_label
 from oni_jax.annotation.service import Question
 from oni_jax.answers.answerer import answered_by, open_questions
-from oni_jax.envs.nethack import ENVIRONMENT
 from oni_jax.host.held_folders import held_folder
 from oni_jax.host.reporting import report
 from oni_jax.host.runtime import Every, StopRequest
@@ -24,6 +23,8 @@ from oni_jax.offline.dataset import PairDataset
 from oni_jax.offline.descriptions import describe_pairs
 from oni_jax.offline.pair_config import AnnotatePairs
 from oni_jax.offline.preference_file import PreferenceFile, chunk_rows
+from oni_jax.runs.plan import Plan
+from oni_jax.settings.config import Config
 from oni_jax.settings.fields import counted
 from oni_jax.types import TIE, UNKNOWN, Annotation, Item
 
@@ -42,12 +43,13 @@ def annotate_pairs(config: AnnotatePairs, stop: StopRequest) -> int:
     preference = config.preference
     dataset = PairDataset(preference.directory, wanted_keys(preference))
     rows = chunk_rows(dataset.num_pairs, preference.n_annotation_chunks, preference.chunk_number)
-    prompt = load_prompt(config.annotation, ENVIRONMENT.language, "ranking")
+    language = Plan(Config(config.env)).language
+    prompt = load_prompt(config.annotation, language, "ranking")
     with contextlib.ExitStack() as stack:
         annotation, question = config.annotation, None
         if preference.annotator == "llm":
-            (question,) = open_questions([(annotation, "ranking")], ENVIRONMENT.language, stack)
-        by = answered_by(annotation, ENVIRONMENT.language, "ranking") if preference.annotator == "llm" else ""
+            (question,) = open_questions([(annotation, "ranking")], language, stack)
+        by = answered_by(annotation, language, "ranking") if preference.annotator == "llm" else ""
         named = dataclasses.replace(annotation, llm_model=by)
         name = preference.custom_annotator_string or file_name(preference, named)
         chunk = f"{name}, {preference.chunk_number} of {preference.n_annotation_chunks}"

@@ -68,6 +68,7 @@ class AnnotatePairs:
 
     preference: PreferenceConfig = PreferenceConfig()
     annotation: AnnotationConfig = AnnotationConfig()
+    env: EnvConfig = EnvConfig()  # whose prompts and rules are used
 
 
 @dataclasses.dataclass(frozen=True)

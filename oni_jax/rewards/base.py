@@ -8,7 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from oni_jax.envs.goals import Suggested
+from oni_jax.host.reporting import report
 from oni_jax.ops.bounds import bounded
+from oni_jax.rewards.blame import blaming, finite
+from oni_jax.settings.fields import UserError
 from oni_jax.types import (
     Annotation,
     Array,
@@ -20,6 +23,8 @@ from oni_jax.types import (
     StepCaptions,
     Trajectory,
 )
+
+MAX_FAILED = 100  # look-ups, where none gave a number: the run ends
 
 
 def newest(newest_first: Iterable[Item], limit: int) -> list[Item]:
@@ -83,6 +88,11 @@ class Learning:
         """
         del state, asked
         return None
+
+    def why_unknown(self, state: PyTree) -> str:
+        """Returns why its values say nothing yet, for people; "": they do."""
+        del state
+        return ""
 
     def steps_due(self) -> int:
         """Returns the number of gradient steps that are due."""
@@ -158,14 +168,40 @@ class Scorer(Learning):
 
 
 class LookUp(Scorer):
-    """Values each caption by a number that the host looks up."""
+    """Values each caption by a number that the host looks up. A plugin's that gives none now and then counts as 0."""
+
+    num_batches = num_looked_up = num_failed = 0
 
     def look_up(self, caption: bytes) -> float:
         raise NotImplementedError
 
     def prepare(self, captions: CaptionBatch) -> Mapping[str, np.ndarray]:
-        values = bounded([self.look_up(caption) for caption in captions.captions])
+        self.num_batches += 1
+        values = bounded([self._number(captions, i) for i in range(len(captions.captions))])
         return {"values": values[captions.index]}
+
+    def metrics(self) -> Mapping[str, Array]:
+        return {"look_ups_failed": self.num_failed} if self.num_failed else {}
+
+    def _number(self, captions: CaptionBatch, i: int) -> int | float:
+        caption = captions.captions[i]
+        try:
+            with blaming([self], f"`look_up` of {caption[:80]!r}"):
+                number = finite(self.look_up(caption))
+        except UserError as error:
+            self._count_failure(error, np.argwhere(captions.index == i))
+            return 0.0
+        self.num_looked_up += 1
+        return number
+
+    def _count_failure(self, error: UserError, steps: np.ndarray) -> None:
+        """Says it at the 1st, 10th, 100th failure. Raises the error where there were as many, and nothing else."""
+        self.num_failed += 1
+        if self.num_failed >= MAX_FAILED and not self.num_looked_up:
+            raise error
+        if f"{self.num_failed}".strip("0") == "1":
+            where = f", first at step {steps[0][0]} of trajectory {steps[0][1]}" if len(steps) else ""
+            report(f"warning: batch {self.num_batches}{where}: {error}; it counts as 0 ({self.num_failed} so far)")
 
     def raw_values(self, state: PyTree, seen: Seen, features: Mapping[str, Array]) -> Array:
         return features["values"]

@@ -54,7 +54,10 @@ class _Scored(Reward):
     def _values(
         self, state: PyTree, observations: Mapping[str, Array], features: Mapping[str, Array]
     ) -> tuple[Array, PyTree]:
-        raw = self._scorer.raw_values(state, Seen(features["caption_index"], observations), features)
+        index = features["caption_index"]
+        raw = self._scorer.raw_values(state, Seen(index, observations), features)
+        if jnp.shape(raw) != index.shape:  # it could be broadcast, to wrong rewards
+            raise ValueError(f"its raw values are {list(jnp.shape(raw))}, not {list(index.shape)}")
         state = state if self._frozen else self._scorer.track(state, raw)
         return self._scorer.normalise(state, raw), state
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from oni_jax.ops.captions import NO_CAPTIONS, LazyRows, only_at
 from oni_jax.rewards.base import Reward, Scorer
+from oni_jax.rewards.blame import as_features, blaming, shapes_of, stacked
 from oni_jax.rewards.registry import reward_labels
 from oni_jax.settings.fields import UserError
 from oni_jax.types import (
@@ -90,7 +91,19 @@ class RewardSum:
 
     def prepare(self, captions: StepCaptions) -> Features:
         """Looks up what a batch needs, for `score`."""
-        return tuple(dict(term.reward.prepare(self._paid_by(term, captions))) for term in self.terms)
+        features = []
+        for label, reward, paid in zip(self.labels, self.rewards, (self._paid_by(x, captions) for x in self.terms)):
+            with blaming([reward, reward.learning], f"`prepare` of the reward {label}"):
+                features.append(as_features(reward.prepare(paid)))
+        return tuple(features)
+
+    def prepare_shards(self, shards: Sequence[StepCaptions]) -> Features:
+        """Looks up what the shards of a batch need, each with one more leading axis [L, ...]."""
+        features = []
+        for label, reward, found in zip(self.labels, self.rewards, zip(*map(self.prepare, shards))):
+            with blaming([reward, reward.learning], f"`prepare` of the reward {label}"):
+                features.append(stacked(found))
+        return tuple(features)
 
     def _paid_by(self, term: Term, captions: StepCaptions) -> StepCaptions:
         """Returns the captions of the steps that a term pays; all where statistics run over the values of a batch."""
@@ -103,23 +116,21 @@ class RewardSum:
     def score(self, state: PyTree, trajectory: Trajectory, features: Features, key: Array) -> RewardOutput:
         """Returns rewards [K, T, B] float32 before the coefficients, and the new state; see `Reward.score`."""
         keys = [jax.random.fold_in(key, i) for i in range(len(self.rewards))]
-        scored = [
-            reward.score(reward_state, trajectory, looked_up, key)
-            for reward, reward_state, looked_up, key in zip(
-                self.rewards, self.states(state), features, keys, strict=True
-            )
-        ]
+        scored = []
+        rows = zip(self.labels, self.rewards, self.states(state), features, keys, strict=True)
+        for label, reward, reward_state, looked_up, reward_key in rows:
+            with blaming([reward, reward.learning], f"`score` of the reward {label}, from {shapes_of(looked_up)},"):
+                scored.append(reward.score(reward_state, trajectory, looked_up, reward_key))
+            if (found := jnp.shape(scored[-1].rewards)) != trajectory.rewards.shape:
+                raise UserError(
+                    f"--llm_reward_type {label}: scores {list(found)}, not {list(trajectory.rewards.shape)}"
+                )
         if self._by_goal:
             goals = trajectory.observations[EPISODE_GOAL][:-1]
             paid = ((goals == term.goal) | (term.goal == EVERY_GOAL) for term in self.terms)
             scored = [
                 score._replace(rewards=jnp.where(is_paid, score.rewards, 0.0)) for score, is_paid in zip(scored, paid)
             ]
-        for label, (rewards, _) in zip(self.labels, scored):
-            if (found := jnp.shape(rewards)) != trajectory.rewards.shape:
-                raise UserError(
-                    f"--llm_reward_type {label}: scores {list(found)}, not {list(trajectory.rewards.shape)}"
-                )
         return RewardOutput(
             jnp.stack([score.rewards for score in scored]), self._joined([score.state for score in scored])
         )
@@ -158,6 +169,10 @@ class RewardSum:
         states = zip(self._learning, self.states(state), strict=True)
         found = [part.acting(part_state) for part, part_state in states]
         return next((params for params in found if params != ()), ())
+
+    def is_known(self, state: PyTree) -> bool:
+        """Returns whether the values of all rewards say something; see `Learning.why_unknown`."""
+        return not any(map(lambda part, part_state: part.why_unknown(part_state), self._learning, self.states(state)))
 
     def steps_due(self) -> int:
         return sum(part.steps_due() for part in self._learning)

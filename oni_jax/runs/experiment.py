@@ -81,15 +81,17 @@ def check_unchanged(config: Config) -> list[str]:
 
 
 def with_kept_encoder(config: Config) -> Config:
-    """Returns the settings with the encoder of the run in their folder, where there is a run and none is named.
+    """Returns the settings with the encoder and the image scale of the run in their folder, where they leave them open.
 
     Raises:
         UserError: the run's settings can't be read.
     """
     folder = experiment_folder(config)
-    if config.network.encoder_custom != AUTO or not os.path.exists(_settings_path(folder)):
+    open_ones = [name for name in ("encoder_custom", "image_scale") if getattr(config.network, name) == AUTO]
+    if not open_ones or not os.path.exists(_settings_path(folder)):
         return config
-    return with_values(config, {"encoder_custom": Run(folder).config.network.encoder_custom})
+    kept = Run(folder).config.network
+    return with_values(config, {name: getattr(kept, name) for name in open_ones})
 
 
 def _settings_path(folder: str) -> str:

@@ -19,7 +19,7 @@ from oni_jax.envs.event_captions import EVENT, STATE
 from oni_jax.envs.goals import BY_LLM, LLM, NO_GOALS, ORACLE, TASK
 from oni_jax.envs.registry import AUTO, check_env, env_spec, find_environment
 from oni_jax.host.plugins import load_plugins
-from oni_jax.networks.registry import ENCODERS, fitting_encoder, policy_observations
+from oni_jax.networks.registry import ENCODERS, SPACE, fitting_encoder, policy_observations
 from oni_jax.rewards.registry import GOAL_REWARDED, NONE, REWARD_TYPES, observations_read, questions, reward_type
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.config import Config
@@ -216,10 +216,21 @@ def _with_goal_input(config: Config) -> Config:
 
 
 def with_chosen_encoder(config: Config) -> Config:
-    """Returns the settings with `auto` of --encoder_custom replaced. Raises UserError: see `chosen_encoder`."""
-    if config.network.encoder_custom != AUTO:
-        return config
-    return with_values(config, {"encoder_custom": chosen_encoder(config).value})
+    """Returns the settings with `auto` of --encoder_custom and --image_scale replaced.
+
+    Raises:
+        UserError: see `chosen_encoder`.
+    """
+    from oni_jax.runs.run import Run  # it imports this
+
+    chosen = {}
+    if config.network.encoder_custom == AUTO:
+        chosen["encoder_custom"] = chosen_encoder(config).value
+    if config.network.image_scale == AUTO:
+        folder = config.pretrained.init_from
+        scale = Run(folder).config.network.image_scale if folder else AUTO
+        chosen["image_scale"] = SPACE if scale == AUTO else scale
+    return with_values(config, chosen) if chosen else config
 
 
 def chosen_encoder(config: Config) -> Chosen:

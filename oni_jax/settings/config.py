@@ -146,6 +146,7 @@ def config_from_json(text: str | bytes) -> Config:
     try:
         parts = unsealed(parsed(text))
         _name_the_judge(parts)
+        _name_the_scale(parts)
         others = tuple(map(_further_reward, parts.pop("others", ())))
         config = dataclasses.replace(with_values(with_brought(Config(), only=parts), _flat(parts)), others=others)
         if config.env.plugin and (unread := _unread(parts, config)):
@@ -196,6 +197,12 @@ def _name_the_judge(parts: dict[str, Any]) -> None:
         asked = part.get("annotation", {})
         if asked.get("llm_server_addr") == "" and "answers" not in asked:
             asked["answers"] = "judge"
+
+
+def _name_the_scale(parts: Mapping[str, Any]) -> None:
+    """Says of a run that is older than `image_scale` what its images were divided by."""
+    if "encoder_custom" in (network := parts.get("network", {})) and "image_scale" not in network:
+        network["image_scale"] = "255"
 
 
 def listed(config: Config) -> Iterator[tuple[Setting, Any]]:

@@ -76,6 +76,14 @@ class NetworkConfig:
         "generic_encoder reads any. An unknown one lists them all.",
         fixed=True,
     )
+    image_scale: str = setting(
+        "auto",
+        "Divisor of an image of integers in generic_encoder. space: the highest value of each channel, as the "
+        "environment's space names it; 255: also for small codes. auto: as the run, or that of --init_from, was "
+        "trained, else space.",
+        choices=("auto", "space", "255"),
+        fixed=True,
+    )
     hidden_size: int = setting(512, "Width of the image embedding and of the recurrent core.", within=WIDTH, fixed=True)
     use_rnn: bool = setting(True, "Use a recurrent core.", fixed=True)
     rnn_type: str = setting("gru", "Recurrent cell.", choices=("gru", "lstm"), fixed=True)

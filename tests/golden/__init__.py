@@ -1,10 +1,13 @@
 """Recorded values of published systems, and comparisons with them."""
 
+import json
+import os
 import pathlib
 
+REPLACED = "GOLDEN_FILES"  # environment variable: JSON of names, and the paths that take their place
 DATA = pathlib.Path(__file__).with_name("data")
 
 
 def data_file(name: str) -> pathlib.Path:
     """Returns the path of a recording."""
-    return DATA / name
+    return pathlib.Path(json.loads(os.environ.get(REPLACED, "{}")).get(name, DATA / name))

@@ -1,6 +1,7 @@
 """python -m tests.golden.check FILE…: computes recorded values again and prints the largest error of each.
 
-A folder, such as tests/golden/data, stands for its files of a known kind; tests compare the others.
+A folder, such as tests/golden/data, stands for its files of a known kind. Tests compare others, see `compared`: the
+test of one that is named is run on it. Few are known, and not computed again; a line gives the reason.
 
 Exits with 0 when all are within their tolerance, 1 when one is not, 2 when a file could not be checked: it can't be
 read, or is of no known kind.
@@ -14,13 +15,15 @@ from types import ModuleType
 
 import numpy as np
 
+from tests.golden import compared
+
 
 def checkers() -> tuple[ModuleType, ...]:
     """One module a kind: `recognises(npz)`, `check(npz) -> [(output, largest error, allowed)]`."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # the recordings are float32 throughout
-    from tests.golden import babyai, crafter, episodes, moments, networks, reward_models
+    from tests.golden import babyai, crafter, episodes, moments, networks, reward_models, shapings
 
-    return babyai, crafter, episodes, networks, moments, reward_models
+    return babyai, crafter, episodes, networks, moments, reward_models, shapings
 
 
 def read(path: pathlib.Path) -> dict[str, np.ndarray]:
@@ -42,6 +45,8 @@ def read(path: pathlib.Path) -> dict[str, np.ndarray]:
 
 def check_file(path: pathlib.Path) -> int:
     """Prints what was found; the file's exit code."""
+    if path.exists() and (name := compared.name_of(path)):
+        return compared.compare_by_test(name, path)
     try:
         npz = read(path)
     except (OSError, ValueError) as error:

@@ -76,7 +76,7 @@ def recorded_policy(npz: Npz) -> ActorCritic:
     """The policy with the sizes of the recorded weights."""
     num_convs = sum(".conv_head." in name and name.endswith(".weight") for name in weights_of(npz))
     network = NetworkConfig(
-        "nle_rgbcrop_encoder",
+        encoder_custom="nle_rgbcrop_encoder",
         hidden_size=npz["w/core.core.weight_hh_l0"].shape[1],
         rgbcrop=RgbcropConfig(scale=255.0, subtype="convnet_simple" if num_convs == 3 else "convnet_impala"),
     )

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from tests.golden import check, networks
+from tests.golden import check, compared, networks
 
 DATA = pathlib.Path(__file__).parent / "data"
 # The recording of policy and loss lies in two files; without its gradients it is one of the same kind.
@@ -188,6 +188,38 @@ def test_what_can_not_be_computed_is_a_failure_in_one_line(monkeypatch, capsys):
 
     monkeypatch.setattr(networks, "check", fail)
     assert run(npz, monkeypatch, capsys) == (1, ["some.npz: FAILED: could not be computed again: AssertionError"])
+
+
+def test_recording_that_a_test_compares_is_checked_by_it(tmp_path, capsys):
+    with np.load(DATA / "ellm_rnd_reward.npz") as npz:
+        arrays = dict(npz)
+    (tmp_path / "ellm").mkdir()
+    path = tmp_path / "ellm" / "rnd_reward.npz"  # as in a folder of one system
+    for change, code, word in ((1.0, 0, "ok"), (1.1, 1, "FAILED")):
+        np.savez(path, **{**arrays, "rewards_two_calls": change * arrays["rewards_two_calls"]})
+        assert check.main([str(path)]) == code
+        assert f"{path}: {word}: tests/golden/test_ellm_curiosity.py: " in capsys.readouterr().out
+
+
+def test_recording_of_what_is_not_carried_over_is_known(tmp_path, capsys):
+    (tmp_path / "ellm").mkdir()
+    (tmp_path / "ellm" / "dqn_update.npz").write_bytes(b"")
+    assert check.main([str(tmp_path / "ellm" / "dqn_update.npz")]) == 0
+    assert "known, and not computed again: the DQN is not carried over" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["normal", "sparse", "zero"])
+def test_recorded_shaping_is_computed_again(tmp_path, capsys, name):
+    with np.load(DATA / f"bk_shaping_{name}.npz") as npz:
+        arrays = dict(npz)
+    for change, code in ((0.0, 0), (0.01, 1)):
+        save(tmp_path / "some.npz", {**arrays, "shaped/shaped_rewards": arrays["shaped/shaped_rewards"] + change})
+        assert check.main([str(tmp_path / "some.npz")]) == code
+        assert ("some.npz: ok" in capsys.readouterr().out) == (code == 0)
+
+
+def test_every_test_of_a_recording_is_there():
+    assert all((compared.ROOT / path).exists() and (DATA / name).exists() for name, path in compared.TESTS.items())
 
 
 def test_no_file_is_a_wrong_use(capsys):

@@ -58,6 +58,15 @@ def test_the_judge_says_which_is_better(tmp_path, capsys):
     assert labels(tmp_path, "mine") == [2, 2, 2, 2]
 
 
+def test_prompts_and_rules_are_those_of_the_environment(tmp_path):
+    texts = [[b"You see a wall 1 step forward.", b"You see a red ball 1 step forward."], [b"same", b"same"]]
+    write_dataset(tmp_path, {"data/message": padded([[[first], [second]] for first, second in texts])})
+    words = "--answers judge --goal_key defaultgoal --root_env BabyAI-Text-GoToLocal-RedBall-S20".split()
+    assert run(tmp_path, *words, "--custom_annotator_string", "babyai") == 0
+    assert run(tmp_path, *words[:4], "--custom_annotator_string", "nethack") == 0
+    assert labels(tmp_path, "babyai") == [1, 2] and labels(tmp_path, "nethack") == [2, 2]
+
+
 def test_names_of_preference_files():
     def name(**values) -> str:
         from oni_jax.settings.fields import with_values

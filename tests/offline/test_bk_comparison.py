@@ -1,12 +1,14 @@
 """From episodes to a trained Preference Transformer, by the programs: pairs, labels, training; resumes and refusals."""
 
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
 
 from launch import annotate_segments, train_potential
 from oni_jax.envs.babyai.judge_rules import judge_segments, segment_value
+from oni_jax.host.run_files import TRAINED
 from oni_jax.host.runtime import StopRequest
 from oni_jax.offline.bk_comparison import SEGMENTS, caption_of
 from oni_jax.offline.play import random_episodes
@@ -83,6 +85,17 @@ def test_training(tmp_path, labelled, capsys):
     removed = pathlib.Path(told.partition("remove ")[2].removesuffix(" to train another"))
     removed.rename(tmp_path / "earlier")
     assert train(labelled) == 0
+
+
+def test_actions_that_the_environment_lacks_are_refused(tmp_path, labelled, capsys):
+    shutil.copytree(labelled, tmp_path / "changed", ignore=shutil.ignore_patterns(TRAINED))
+    path = tmp_path / "changed" / SEGMENTS
+    with np.load(path) as file:
+        arrays = dict(file)
+    arrays["actions"][3] = 7
+    np.savez(path, **arrays)
+    assert train(tmp_path / "changed") == 2
+    assert f"a segment has the action 7, and {TASK} has 0 to 6: name the" in capsys.readouterr().err
 
 
 @pytest.mark.slow

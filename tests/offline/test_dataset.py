@@ -102,6 +102,7 @@ def test_a_file_cut_short_is_refused(tmp_path):
         ("data/blstats", np.zeros((20, 2, 2, 10)), "22 or more"),
         ("data/blstats", np.full((20, 2, 2, 27), np.nan), "NaN or inf"),
         ("info/score", np.full((20, 2), np.nan), "holds NaN"),
+        ("info/score", np.full((20, 2), np.inf), "holds NaN or inf"),
         ("preference/a", np.full(20, 4), "the label 4"),
         ("preference/a", np.full(20, -1), "the label -1"),
         ("preference/a", np.full(20, 256), "the label 256"),

@@ -35,7 +35,7 @@ EFFECTS = ("", "turn left", "turn right", "go forward", "bump into a {}", "pick 
 
 SPEC = EnvSpec(
     observations={
-        "image": ArraySpec((VIEW_SIZE, VIEW_SIZE, 3), "uint8"),
+        "image": ArraySpec((VIEW_SIZE, VIEW_SIZE, 3), "uint8", highest=(10.0, 5.0, 3.0)),  # kind, colour, state
         "direction": ArraySpec((), "int32", num_ids=4),
     },
     num_actions=len(Action),

@@ -12,7 +12,7 @@ import numpy as np
 from oni_jax.envs.base import Environment, Language, VectorEnv
 from oni_jax.envs.device.base import DeviceEnv, Step
 from oni_jax.envs.device.vector_env import DeviceVectorEnv
-from oni_jax.envs.spaces import Bounds, bounds_of
+from oni_jax.envs.spaces import Bounds, bounds_of, with_highest
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.plugins import section_of
 from oni_jax.settings.worlds import EnvConfig
@@ -152,7 +152,8 @@ def gymnax_environment(
         return bounds_of(space(made.params), OBSERVATION) if space else {}
 
     def make_spec(config: EnvConfig) -> EnvSpec:
-        return device(config).spec
+        spec = device(config).spec
+        return spec._replace(observations=with_highest(spec.observations, bounds(config)))
 
     read = (settings,) if settings else ()
     return Environment((name,), make_spec, make_vector, read, device=device, language=language, bounds=bounds)

@@ -17,7 +17,7 @@ Goal = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 
 DESCENT_MESSAGE = b"You descend the stairs"
 GOAL_REWARD = 50.0
-HALLUCINATING = 512  # the condition bits when that is the hero's only condition
+HALLUCINATING = 512  # of the bits of the hero's conditions
 ORACLE_GLYPH = next(
     glyph
     for glyph in range(nethack.GLYPH_MON_OFF, nethack.GLYPH_MON_OFF + nethack.NUMMONS)
@@ -80,7 +80,8 @@ class OracleGoal:
             x, y = blstats[i, :2].tolist()
             result[i] = (glyphs[i, max(y - 1, 0) : y + 2, max(x - 1, 0) : x + 2] == ORACLE_GLYPH).any()
         if self.sober:
-            result &= blstats[:, nethack.NLE_BL_CONDITION] != HALLUCINATING
+            # ONI: `!= HALLUCINATING`, so that a hero who hallucinates and is stunned counts as sober.
+            result &= blstats[:, nethack.NLE_BL_CONDITION] & HALLUCINATING == 0
         return result
 
 

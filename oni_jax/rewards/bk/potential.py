@@ -79,6 +79,10 @@ class PotentialScorer(Scorer):
     def normalise(self, state: PotentialState, raw: Array) -> Array:
         return jnp.where(state.scale.num_steps >= self._warmup_steps, raw / _constant(state.scale), 0.0)
 
+    def why_unknown(self, state: PotentialState) -> str:
+        is_warm = int(state.scale.num_steps) >= self._warmup_steps
+        return "" if is_warm else f"it pays after a warm-up of {self._warmup_steps:,} steps, which takes its scale"
+
     def state_metrics(self, state: PotentialState) -> Mapping[str, Array]:
         return {"potential_mean": state.scale.moments.mean, "potential_scale": _constant(state.scale)}
 

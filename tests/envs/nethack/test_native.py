@@ -123,6 +123,18 @@ def test_goals_are_reached_in_the_same_steps(make_pair, monkeypatch, name):
         assert (pair.ends.get(TASK_SUCCESSFUL, 0) > 3) != continual
 
 
+@needs_native
+def test_condition_is_tested_by_its_bit(make_pair, monkeypatch):
+    """Of no bit at all, none is set: each hero is sober."""
+    wall = nethack.GLYPH_CMAP_OFF + 1
+    for module in ("oni_jax.envs.nethack.tasks", native_vector_env.__name__):
+        monkeypatch.setattr(f"{module}.ORACLE_GLYPH", wall)
+        monkeypatch.setattr(f"{module}.HALLUCINATING", 0)
+    pair = make_pair(TASKS["NetHackOracleSober-v1"], 4, limit=50)
+    pair.step(100)
+    assert pair.ends.get(TASK_SUCCESSFUL, 0) > 3
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.slow
 @pytest.mark.parametrize("view", VIEWS)

@@ -76,6 +76,8 @@ def test_oracle(place, beside):
     assert reached("NetHackOracleSober-v1", oracle=place) == beside
     assert reached("NetHackOracle-v1", oracle=place, condition=512) == beside
     assert not reached("NetHackOracleSober-v1", oracle=place, condition=512)
+    assert not reached("NetHackOracleSober-v1", oracle=place, condition=512 | 128)  # and is stunned
+    assert reached("NetHackOracleSober-v1", oracle=place, condition=128 | 4) == beside
 
 
 def test_oracle_at_the_edge():

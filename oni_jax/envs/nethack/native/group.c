@@ -254,7 +254,7 @@ static bool reaches_goal(const struct group *group, int64_t i)
     case ORACLE_GOAL:
         return is_beside_oracle(group, i);
     case SOBER_ORACLE_GOAL:
-        return is_beside_oracle(group, i) && group->blstats[i * NUM_BLSTATS + CONDITION] != group->hallucinating;
+        return is_beside_oracle(group, i) && !(group->blstats[i * NUM_BLSTATS + CONDITION] & group->hallucinating);
     default:
         return false;
     }
