@@ -161,7 +161,7 @@ class Odd(gymnasium.Env):
 
     def step(self, action):
         self.steps += 1
-        self.log.append(f"Schritt über {self.steps}")
+        self.log.append(f"Schritt über {self.steps} €")
         return {"large": np.array([self.steps, 0]), "bit": np.ones(3, np.int8)}, 0.0, bool(action), False, {}
 
 
@@ -179,7 +179,7 @@ def test_what_gymnasium_allows():
     env.reset(out)
     assert out.records["large"][0].tolist() == [7, 2**31 - 1]
     env.step(np.array([0, 1], np.int32), out)  # the second one ends
-    said = "Schritt über 1".encode("latin-1")
+    said = "Schritt über 1 €".encode()
     assert out.texts.captions == [said, b"begins"] and out.texts.final_captions[1] == said
 
 

@@ -16,7 +16,7 @@ from gymnasium import spaces
 from oni_jax.envs.base import Environment, Language, VectorEnv, make_step_output
 from oni_jax.envs.small_env import SteppedVectorEnv
 from oni_jax.envs.spaces import Bounds, bounds_of
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import UserError, caption_bytes
 from oni_jax.settings.plugins import section_of
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import ArraySpec, EnvSpec
@@ -215,9 +215,9 @@ def _narrowed(values: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def _encoded(describe: Callable[..., str], *arguments: Any) -> bytes:
-    """Returns a caption or event in latin-1, as prompts read it. Raises RuntimeError that names a failed function."""
+    """Returns a caption or event, as prompts read it. Raises RuntimeError that names a failed function."""
     try:
-        return describe(*arguments).encode("latin-1", "backslashreplace")
+        return caption_bytes(describe(*arguments))
     except Exception as error:
         name = getattr(describe, "__qualname__", describe)
         raise RuntimeError(f"{name} gave no text ({type(error).__name__}: {error})") from error
