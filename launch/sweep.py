@@ -6,6 +6,7 @@ python -m launch.sweep --grid seed=1-5 -- --config score_retrieval --train_for_e
 import dataclasses
 import functools
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -47,7 +48,8 @@ class SweepConfig:
     experiment: str = setting(
         "sweep", "Name of the sweep's folder, in which each run has its own; a sweep that is there is resumed."
     )
-    jobs: int = setting(0, "Runs at a time; 0: as many as cores and memory allow, one with a GPU.")
+    jobs: int = setting(0, "Runs at a time; 0: as many as cores and memory allow, one on each GPU.")
+    gpus: str = setting("", "GPUs of the runs, such as 0,1 or a name of nvidia-smi -L; each run sees one.")
     submit: str = setting("", "Options of launch.submit, such as '--time 12:00:00': each run becomes a job of Slurm.")
     dry_run: bool = setting(False, "Show the commands of the runs that are not finished, without starting them.")
 
@@ -73,7 +75,7 @@ def _run(training: Sequence[str], left_out: Collection[str], program: SweepConfi
 
     variables = dict(os.environ)  # --device of a run, which is parsed next, changes this process's own
     runs = [run for run in planned(training, program) if run.name not in left_out]
-    options = _options(program.submit)
+    options, gpus = _options(program.submit), _gpus(program)
     if program.submit:
         submission = flags.parse(options, submit.Submission())
         if submission.job.seeds:
@@ -90,10 +92,10 @@ def _run(training: Sequence[str], left_out: Collection[str], program: SweepConfi
         if program.submit:
             failed = any(_submitted(run, options, variables) for run in left)
         else:
-            jobs = program.jobs or default_jobs([run.config for run in runs])
+            jobs = program.jobs or len(gpus) or default_jobs([run.config for run in runs])
             at_once = min(jobs, len(left))
             check_fits({f"{counted(at_once, 'run')} at a time": at_once * LEARNER_BYTES}, "lower --jobs")
-            failed = children.train_all(runs, jobs, stop, variables)
+            failed = children.train_all(runs, jobs, stop, variables, gpus)
         lines = results.write(runs, _folder(program))
     print("\n".join(lines), flush=True)
     unfinished = [] if program.submit or all(map(is_finished, runs)) else [_itself(program, training)]
@@ -142,6 +144,16 @@ def _options(text: str) -> list[str]:
         return shlex.split(text)
     except ValueError as error:
         raise UserError(f"--submit {text}: {error}") from None
+
+
+def _gpus(program: SweepConfig) -> list[str]:
+    """Returns the GPUs that the runs are spread over; none: all runs see what this process sees. Raises UserError."""
+    gpus = [gpu.strip() for gpu in program.gpus.split(",")] if program.gpus else []
+    if not all(re.fullmatch(r"\d+|(GPU|MIG)-[\w/-]+", gpu) for gpu in gpus) or len({*gpus}) < len(gpus):
+        raise UserError(f"--gpus {program.gpus}: must be different numbers of GPUs, or their names: --gpus 0,1")
+    if gpus and program.submit:
+        raise UserError("--gpus: Slurm gives each job of --submit its GPUs; leave one of the two out")
+    return gpus
 
 
 def _num_cores_beside(config: Config, num_cores: int) -> int:

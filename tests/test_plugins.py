@@ -161,7 +161,7 @@ class Odd(gymnasium.Env):
 
     def step(self, action):
         self.steps += 1
-        self.log.append(f"Schritt über {self.steps}")
+        self.log.append(f"Schritt über {self.steps} €")
         return {"large": np.array([self.steps, 0]), "bit": np.ones(3, np.int8)}, 0.0, bool(action), False, {}
 
 
@@ -179,8 +179,60 @@ def test_what_gymnasium_allows():
     env.reset(out)
     assert out.records["large"][0].tolist() == [7, 2**31 - 1]
     env.step(np.array([0, 1], np.int32), out)  # the second one ends
-    said = "Schritt über 1".encode("latin-1")
+    said = "Schritt über 1 €".encode()
     assert out.texts.captions == [said, b"begins"] and out.texts.final_captions[1] == said
+
+
+class Nested(gymnasium.Env):
+    """Tuples, a dictionary within another, texts and several numbers from 0 on."""
+
+    action_space = spaces.Discrete(2)
+    observation_space = spaces.Dict(
+        {
+            "codes": spaces.MultiDiscrete([3, 5], start=[1, 0]),
+            "said": spaces.Text(8),
+            "hand": spaces.Tuple((spaces.Discrete(4), spaces.Dict({"x": spaces.Box(0, 1, (2,))}))),
+        }
+    )
+
+    def reset(self, *, seed=None, options=None):
+        return self._seen("begins"), {}
+
+    def _seen(self, said):
+        return {"codes": np.array([3, 4]), "said": said, "hand": (2, {"x": np.array([0, 1], np.float32)})}
+
+    def step(self, action):
+        return self._seen("\u91d1\u91d1\u91d1"), 0.0, False, False, {}
+
+
+def test_leaves_of_nested_spaces_are_observations_by_name():
+    environment = gymnasium_environment("Nested", Nested, lambda env, seen: seen["said"])
+    config = EnvConfig(root_env="Nested")
+    spec = environment.make_spec(config)
+    codes, said, card = ArraySpec((2,), "int32"), ArraySpec((8,), "uint8"), ArraySpec((), "int32", num_ids=4)
+    assert spec.observations == {"codes": codes, "said": said, "hand.0": card, "hand.1.x": ArraySpec((2,), "float32")}
+    low, high = environment.bounds(config)["codes"]
+    assert low.tolist() == [1, 0] and high.tolist() == [3, 4] and "said" not in environment.bounds(config)
+    env, out = environment.make(config, spec, 2, 0, 0), make_step_output(spec, 2)
+    env.reset(out)
+    record = out.records[0]
+    assert record["codes"].tolist() == [3, 4] and record["hand.0"] == 2 and record["hand.1.x"].tolist() == [0, 1]
+    assert record["said"].tobytes() == b"begins\0\0" and not env.note()
+    env.step(np.zeros(2, np.int32), out)  # nine bytes
+    assert out.records["said"][1].tobytes() == "\u91d1\u91d1".encode() + b"\0\0"
+    assert out.texts.captions[1].decode() == "\u91d1\u91d1\u91d1"
+
+
+def test_tuple_s_parts_are_observations_by_number():
+    class Pair(gymnasium.Env):
+        action_space = spaces.Discrete(2)
+        observation_space = spaces.Tuple((spaces.Discrete(4), spaces.MultiBinary(2)))
+
+        def reset(self, *, seed=None, options=None):
+            return (3, np.ones(2, np.int8)), {}
+
+    environment = gymnasium_environment("Pair", Pair)
+    assert [*environment.make_spec(EnvConfig(root_env="Pair")).observations] == ["observation.0", "observation.1"]
 
 
 @pytest.mark.parametrize(
@@ -189,6 +241,8 @@ def test_what_gymnasium_allows():
         (spaces.Dict({"reward": spaces.Box(0, 1)}), 2, "its observation reward has the name"),
         (spaces.Box(0, 1), 300, "has 300 actions; 256 at most"),
         (spaces.Discrete(4, start=5), 2, "the observation space Discrete"),
+        (spaces.Sequence(spaces.Discrete(2)), 2, "TransformObservation turns others into one"),
+        (spaces.OneOf((spaces.Discrete(2), spaces.Discrete(3))), 2, "the observation space OneOf"),
     ],
 )
 def test_what_cannot_be_learnt_from_is_refused(monkeypatch, space, num_actions, message):

@@ -31,9 +31,12 @@ class Child(NamedTuple):
     process: subprocess.Popen
     secs_before: float  # of training, before this start
     row_before: Mapping[str, Any]  # of metrics, the newest before this start
+    gpu: str | None = None  # that it sees alone
 
 
-def train_all(runs: Sequence[GridRun], num_jobs: int, stop: StopRequest, variables: Mapping[str, str]) -> int:
+def train_all(
+    runs: Sequence[GridRun], num_jobs: int, stop: StopRequest, variables: Mapping[str, str], gpus: Sequence[str] = ()
+) -> int:
     """Trains the runs that are not finished, `num_jobs` at a time. Returns how many failed.
 
     After a stop request no run is started, and those that go on save and end.
@@ -43,6 +46,7 @@ def train_all(runs: Sequence[GridRun], num_jobs: int, stop: StopRequest, variabl
         num_jobs: of runs at a time.
         stop: asks for the end; a second SIGINT kills the runs after at most LEAVE_SECS.
         variables: environment of the runs.
+        gpus: over which the runs are spread, as CUDA_VISIBLE_DEVICES names them; each run sees one.
     """
     waiting = deque(run for run in runs if not is_finished(run))
     progress = _Progress(runs, len(runs) - len(waiting))
@@ -57,12 +61,13 @@ def train_all(runs: Sequence[GridRun], num_jobs: int, stop: StopRequest, variabl
             while waiting and len(running) < num_jobs and not stop.reason:
                 run = waiting.popleft()
                 try:
-                    running.append(_start(run, variables))
+                    running.append(_start(run, variables, _least_used(gpus, running)))
                 except OSError as error:
                     num_failed += 1
                     progress.say(running, f"{run.name} FAILED: can't be started in {run.folder} ({error.strerror})")
                     continue
-                progress.say(running, f"{run.name} starts; output: {_log(run)}")
+                where = f" on GPU {running[-1].gpu}" if gpus else ""
+                progress.say(running, f"{run.name} starts{where}; output: {_log(run)}")
             for child in [child for child in running if child.process.poll() is not None]:
                 running.remove(child)
                 num_failed += progress.ended(child, running, asked)
@@ -74,7 +79,12 @@ def train_all(runs: Sequence[GridRun], num_jobs: int, stop: StopRequest, variabl
     return num_failed
 
 
-def _start(run: GridRun, variables: Mapping[str, str]) -> Child:
+def _least_used(gpus: Sequence[str], running: Sequence[Child]) -> str | None:
+    """Returns the GPU on which the fewest runs go on, the first of several; None without any."""
+    return min(gpus, key=[child.gpu for child in running].count, default=None)
+
+
+def _start(run: GridRun, variables: Mapping[str, str], gpu: str | None) -> Child:
     """Starts a run. Raises OSError."""
     secs_before = saved_secs(run.folder)
     left = max(1.0, run.config.run.train_for_seconds - secs_before)
@@ -88,10 +98,10 @@ def _start(run: GridRun, variables: Mapping[str, str]) -> Child:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env={**variables, SWEEP: str(os.getpid())},
+            env={**variables, SWEEP: str(os.getpid()), **({"CUDA_VISIBLE_DEVICES": gpu} if gpu else {})},
             process_group=0,  # a terminal's Ctrl-C comes to the sweep alone, which hands it on once
         )
-    return Child(run, process, secs_before, row_before)
+    return Child(run, process, secs_before, row_before, gpu)
 
 
 def _log(run: GridRun) -> str:

@@ -40,7 +40,7 @@ from oni_jax.host.reporting import report
 from oni_jax.host.restarts import Restarts
 from oni_jax.host.runtime import LOWEST_PRIORITY, ChildError, start_child
 from oni_jax.settings.annotation import AnnotationConfig, EmbeddedJudgeConfig
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import UserError, caption_text
 
 MAX_REQUEST_BYTES = 1 << 26
 CHECK_SECS, CLOSE_SECS = 1.0, 1.0  # between looks at the judge; for it to end
@@ -143,7 +143,7 @@ class Judge:
         if self._log:
             now = round(time.time(), 3)
             for verdict in verdicts:
-                captions = [caption.decode("latin-1") for caption in verdict.item]
+                captions = [caption_text(caption) for caption in verdict.item]
                 texts = {"message": captions[0]} if len(captions) == 1 else {"messages": captions}
                 record = {"time": now, "goal": verdict.goal, **texts, "label": verdict.label}
                 self._log.write(json.dumps({**record, "fault": fault}) + "\n")

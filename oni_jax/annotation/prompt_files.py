@@ -9,8 +9,10 @@ under which the answer declares its choice. A text is a string or a list of line
 server's prefix cache covers everything before them.
 """
 
+import difflib
 import pathlib
 import re
+from collections.abc import Sequence
 
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.host.json_files import read_json
@@ -46,6 +48,8 @@ def check_prompt(data: object, source: str) -> dict:
     texts = {key: _text(data.get(key), source, key) for key in ("system", "user")}
     texts |= {key: _text(data.get(key), source, key) for key in QUERIES[kind].texts}
     texts["again"] = _text(data.get("again", DEFAULT_AGAIN), source, "again")
+    for key in ("user", "again"):
+        _check_braces(texts[key], [*placeholders, "{goal}", "{answer}"], f"{source}: `{key}`")
     for placeholder in placeholders:
         if placeholder not in texts["user"]:
             raise UserError(f"{source}: `user` has no placeholder {placeholder}: write it at its end")
@@ -62,6 +66,15 @@ def check_prompt(data: object, source: str) -> dict:
             raise UserError(f"{source}: {misplaced[0]} belongs into `user`, not into `{group}`")
     rewrites = _rewrites(data.get("rewrite", []), source)
     return {"kind": kind, **texts, "answer_key": answer_key, "rewrite": rewrites, **choices}
+
+
+def _check_braces(text: str, known: Sequence[str], source: str) -> None:
+    """Raises UserError where a text has a placeholder that reads like a known one, and is none."""
+    names = [placeholder[1:-1] for placeholder in known]
+    for found in re.finditer(r"\{\s*(\w+)\s*\}", text):
+        near = difflib.get_close_matches(found[1].lower(), names, 1)
+        if near and found[0] not in known:
+            raise UserError(f"{source} has {found[0]}, which nothing is filled into; did you mean {{{near[0]}}}?")
 
 
 def _rewrites(pairs: object, source: str) -> list[tuple[re.Pattern[str], str]]:

@@ -14,7 +14,7 @@ from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.envs.base import Language
 from oni_jax.host.files import read_regular
 from oni_jax.settings.annotation import AnnotationConfig
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import UserError, caption_bytes, caption_text
 
 MAX_GOAL_CHARS = 2000
 MAX_FIRST_ANSWER_CHARS = 4000
@@ -29,9 +29,13 @@ LLAMA3_TEMPLATE = (
 )
 PLAIN_TEMPLATE = "{system}\n\n{user}\n\nAnswer:"
 
-# An escaped caption opens no tag, opens no special token of a chat template (<...>, [INST]), and has no control byte.
+# An escaped caption opens no tag, opens no special token of a chat template (<...>, [INST]), and has no control
+# character, also none for the direction of writing.
 _CONTROL = (*range(0x20), *range(0x7F, 0xA0))
 _ESCAPES = {code: f"\\x{code:02x}" for code in (*_CONTROL, ord("<"), ord("\\"))}
+_BEYOND_LATIN_1 = re.compile("[^\0-\xff]")
+_JOINERS = "\u200c\u200d"  # of letters, which many scripts need
+_ESCAPED = re.compile(r"\\x([0-9a-f]{2})|\\u([0-9a-f]{4})|\\U(000[0-9a-f]{5}|0010[0-9a-f]{4})")
 _TOKEN_BRACKET = re.compile(r"\[(?=/?[A-Z_]{3,}\])")
 # An answer keeps its line breaks, and the tags that were asked for.
 _ANSWER_ESCAPES = {code: text for code, text in _ESCAPES.items() if code in _CONTROL and code != ord("\n")}
@@ -53,13 +57,13 @@ class Prompt:
 
     def rewrite(self, caption: bytes) -> bytes:
         """Returns what a query says of a caption, by the prompt file's `rewrite` where its kind rewrites."""
-        text = caption.decode("latin-1")
+        text = caption_text(caption)
         for pattern, by in self.rewrites:
             text = pattern.sub(by, text)
-        return text.encode("latin-1", "replace")
+        return caption_bytes(text)
 
     def user(self, item: tuple[bytes, ...]) -> str:
-        """Renders the user's turn. Captions are decoded as latin-1 and escaped: they are untrusted.
+        """Renders the user's turn. Captions are decoded and escaped: they are untrusted.
 
         Raises:
             ValueError: an item with another number of captions than the kind's.
@@ -84,13 +88,20 @@ class Prompt:
 
 def escape(caption: bytes) -> str:
     """Decodes and escapes a caption for a prompt."""
-    return _TOKEN_BRACKET.sub(r"\\x5b", caption.decode("latin-1").translate(_ESCAPES))
+    text = _TOKEN_BRACKET.sub(r"\\x5b", caption_text(caption).translate(_ESCAPES))
+    return _BEYOND_LATIN_1.sub(lambda match: _visible(match[0]), text)
+
+
+def _visible(character: str) -> str:
+    if character.isprintable() or character in _JOINERS or unicodedata.category(character) == "Zs":  # spaces
+        return character
+    return character.encode("unicode_escape").decode()
 
 
 def unescape(text: str) -> bytes:
     """Inverts `escape`."""
-    plain = re.sub(r"\\x([0-9a-f]{2})", lambda match: chr(int(match[1], 16)), text)
-    return plain.encode("latin-1", "replace")
+    plain = _ESCAPED.sub(lambda match: chr(int(match[match.lastindex or 1], 16)), text)
+    return caption_bytes(plain)
 
 
 def load_prompt(config: AnnotationConfig, language: Language | None, kind: str = "classification") -> Prompt:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.answers.form import encoded
+from oni_jax.settings.fields import caption_bytes
 from oni_jax.types import Item
 
 FORMAT = "oni_jax readings 1"
@@ -42,7 +43,7 @@ def read_readings(path: str) -> Readings:
         raise ValueError(f"{path}: has another format")
     kind, rows = QUERIES[header["kind"]], {}
     for texts, readers in lines:
-        item = tuple(text.encode("latin-1") for text in texts)
+        item = tuple(caption_bytes(text) for text in texts)
         rows[item] = [[encoded(kind, answer) for answer in answers] for answers in readers]
     return Readings(header["kind"], tuple(header["goals"]), rows)
 

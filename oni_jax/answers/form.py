@@ -5,10 +5,9 @@ The first line is the header, an object:
     {"format": "oni_jax answers 1", "environment": "nethack", "kind": "classification",
      "goals": ["defaultgoal", "combat"], "model": "Claude", "recorded": "2026-11", "licence": "Apache-2.0"}
 
-Each other line is an item: `[[texts], [answers], count]`. The texts are captions as the LLM was asked about them, in
-Latin-1 as prompts show them, one or two as the kind of query wants. There is an answer a goal, in the order of the
-header's; null: none. The form of an answer is its kind's (`QueryKind.to_record`). The count, of steps at which the item
-was met, may be 0.
+Each other line is an item: `[[texts], [answers], count]`. The texts are captions as the LLM was asked about them,
+one or two as the kind of query wants. There is an answer a goal, in the order of the header's; null: none. The form of
+an answer is its kind's (`QueryKind.to_record`). The count, of steps at which the item was met, may be 0.
 
 A file is untrusted: its texts are data, and it is read whole before any of it is used.
 """
@@ -18,6 +17,7 @@ import gzip
 import json
 import os
 import pathlib
+import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple
@@ -27,10 +27,11 @@ from oni_jax.annotation.queries.base import QueryKind
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.envs.base import Language
 from oni_jax.host.files import write_atomically
-from oni_jax.settings.fields import UserError, nearest_first
+from oni_jax.settings.fields import UserError, caption_bytes, caption_text, nearest_first
 from oni_jax.types import Item
 
 FORMAT = "oni_jax answers 1"
+_UNFIT = re.compile("[\0\ud800-\udfff]")  # of a caption: a zero, half a character
 NO_GOAL = ""  # the only goal of kinds whose prompts name none
 MAX_FILE_BYTES = 1 << 28  # unpacked
 MAX_LINE_BYTES = 1 << 20
@@ -121,7 +122,7 @@ def write_answers(path: str, file: AnswerFile, languages: Mapping[str, Language]
     kind, header = QUERIES[file.header.kind], {"format": FORMAT, **file.header._asdict()}
     lines = [json.dumps({name: value for name, value in header.items() if value})]
     for item, row in file.rows.items():
-        texts = [caption.decode("latin-1") for caption in item]
+        texts = [caption_text(caption) for caption in item]
         answers = [None if answer is None else kind.to_record(answer) for answer in row.answers]
         lines.append(json.dumps([texts, answers, row.count], ensure_ascii=False, separators=(",", ":")))
     if languages is not None:
@@ -210,9 +211,9 @@ def _row(line: bytes, kind: QueryKind, num_goals: int) -> tuple[Item, Row]:
     texts, answers, count = json.loads(line)
     if not isinstance(texts, list) or len(texts) != len(kind.placeholders):
         raise ValueError(f"it has not {len(kind.placeholders)} texts")
-    item = tuple(text.encode("latin-1") for text in texts if isinstance(text, str) and "\0" not in text)
+    item = tuple(caption_bytes(text) for text in texts if isinstance(text, str) and not _UNFIT.search(text))
     if len(item) < len(texts):
-        raise ValueError("a text is none, or holds a zero")
+        raise ValueError("a text is none, or holds a zero or half a character")
     if not isinstance(answers, list) or len(answers) != num_goals:
         raise ValueError(f"it has not {num_goals} answers")
     if all(answer is None for answer in answers):

@@ -12,7 +12,7 @@ import numpy as np
 from oni_jax.envs.base import StepOutput, VectorEnv, make_step_output
 from oni_jax.envs.registry import env_spec, find_environment, make_vector_env
 from oni_jax.envs.spaces import Bound, Bounds
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import UserError, caption_text
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import CAPTION, EVERYTHING, NO_MESSAGE, EnvSpec
 
@@ -174,7 +174,7 @@ def _listed(name: str, texts: Sequence[Sequence[bytes]], more: Sequence[bytes] =
     counts = collections.Counter(text for row in (*texts, more) for text in row)
     yield f"{len(counts):,} distinct {name} in {counts.total():,}, the most frequent:"
     for text, count in counts.most_common(NUM_SHOWN):
-        shown = ascii(text.decode("latin-1"))[1:-1] or NO_MESSAGE
+        shown = ascii(caption_text(text))[1:-1] or NO_MESSAGE
         yield f"{count:>8,}  {shown if len(shown) <= WIDTH else f'{shown[: WIDTH - 3]}...'}"
 
 
@@ -214,7 +214,7 @@ def _wrong_texts(play: Play, spec: EnvSpec) -> Iterator[str]:
     if captions == {b""}:
         yield "the caption is empty at every step: an LLM is asked nothing"
     elif len(captions) == 1 and len(play.captions) > 1:
-        yield f"the caption never changes: {ascii(min(captions).decode('latin-1')):.100}"
+        yield f"the caption never changes: {ascii(caption_text(min(captions))):.100}"
     if CAPTION in spec.observations:  # keys
         keys = collections.defaultdict(set)
         for caption, key in zip(itertools.chain(*play.captions), play.records[CAPTION].reshape(-1, spec.caption_size)):

@@ -69,8 +69,12 @@ def _checked(terminal: Terminal) -> Terminal:
 
 def failed_terminal(error: Exception) -> Terminal:
     """Returns a terminal that says why there is none."""
-    canvas = Canvas()
-    canvas.write_wrapped(0, 0, f"The environment can't be drawn: {type(error).__name__}: {error}", COLUMNS)
+    canvas, name = Canvas(), type(error).__name__
+    try:
+        text = f"{name}: {error}"
+    except Exception:  # which has no words either
+        text = name
+    canvas.write_wrapped(0, 0, f"The environment can't be drawn: {text}", COLUMNS)
     return canvas.terminal()
 
 

@@ -15,15 +15,16 @@ from gymnasium import spaces
 
 from oni_jax.envs.base import Environment, Language, VectorEnv, make_step_output
 from oni_jax.envs.small_env import SteppedVectorEnv
-from oni_jax.envs.spaces import Bounds, bounds_of, with_highest
-from oni_jax.settings.fields import UserError
+from oni_jax.envs.spaces import Bounds, Leaf, bounds_of, leaves_of, with_highest
+from oni_jax.settings.fields import UserError, caption_bytes, cut_caption
 from oni_jax.settings.plugins import section_of
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import ArraySpec, EnvSpec
 
 NAME = "observation"  # of an observation space that is not a Dict
 STATS = ("return", "length")
-NUMBERS = spaces.Box | spaces.Discrete | spaces.MultiBinary  # spaces of observations that a policy can read
+READ = spaces.Box | spaces.Discrete | spaces.MultiBinary | spaces.MultiDiscrete | spaces.Text  # what a policy can read
+MAX_TEXT_BYTES = 512  # of an observation that is a text
 NUM_RESETS = 4  # of an environment with one seed, which have to show the same
 
 MakeGym = Callable[..., gymnasium.Env]  # of the settings that it brings, if it does
@@ -51,8 +52,8 @@ def gymnasium_environment(
 
     Args:
       name: of the task, for --root_env.
-      make: makes an environment. Its actions are discrete; its observation space is a box, discrete, multi-binary, or
-        a dictionary of them.
+      make: makes an environment. Its actions are discrete; its observation space is a box, discrete, multi-binary,
+        multi-discrete, text, or dictionaries and tuples of them.
       caption, event: describe a state, and the effect of an action.
       language: prompts for the captions, and rules for the judge.
       settings: a frozen dataclass of settings, which become flags; `make` then gets one.
@@ -66,19 +67,19 @@ def gymnasium_environment(
         try:
             with closing(make(*args)) as gym:
                 actions, space = gym.action_space, gym.observation_space
-                shown = space.spaces if isinstance(space, spaces.Dict) else {NAME: space}
+                shown = leaves_of(space, NAME)
                 spec = EnvSpec({}, 1, caption is not None, STATS)
                 env = GymnasiumVectorEnv([gym], caption, None, Start(_reset), 0, 0, 1, spec)
                 env.reset(make_step_output(spec, 1))  # fails early if it can't be reset
-                start = _find_start(name, gym, [key for key, x in shown.items() if isinstance(x, NUMBERS)])
+                start = _find_start(name, gym, [x for x in shown.values() if isinstance(x.space, READ)])
                 start = start._replace(limit=gym.spec.max_episode_steps if gym.spec else None)
         except Exception as error:  # third-party code may raise anything
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise UserError(f"--root_env {name}: does not start ({reason})") from error
         if not isinstance(actions, spaces.Discrete) or actions.start:
             raise UserError(f"--root_env {name}: the action space {actions} is unsupported; use Discrete(n), from 0 on")
-        observations = {key: _array_spec(name, space) for key, space in shown.items()}
-        bounds = {key: bound for part, space in shown.items() for key, bound in bounds_of(space, part).items()}
+        observations = {key: _array_spec(name, leaf.space) for key, leaf in shown.items()}
+        bounds = {key: found for part, leaf in shown.items() for key, found in bounds_of(leaf.space, part).items()}
         observations = with_highest(observations, bounds)
         return EnvSpec(observations, int(actions.n), caption is not None, STATS, has_events=event is not None), start
 
@@ -111,6 +112,7 @@ class GymnasiumVectorEnv(SteppedVectorEnv):
         self, gyms: Sequence[gymnasium.Env], caption: Caption | None, event: Event | None, start: Start, *args: Any
     ):
         super().__init__(len(gyms), *args)
+        self._leaves = leaves_of(gyms[0].observation_space, NAME)
         self._gyms, self._caption, self._event, self._start = gyms, caption, event, start
         self._seen: list[Any] = [None] * len(gyms)  # newest observations
         self._cut_off = np.zeros(len(gyms), bool)
@@ -137,8 +139,8 @@ class GymnasiumVectorEnv(SteppedVectorEnv):
         return super().cut_off() | self._cut_off
 
     def observe(self) -> Mapping[str, np.ndarray]:
-        each = [seen if isinstance(seen, Mapping) else {NAME: seen} for seen in self._seen]
-        found = {name: np.stack([observation[name] for observation in each]) for name in self.spec.observations}
+        leaves = {name: self._leaves[name] for name in self.spec.observations}
+        found = {name: np.stack([_value(leaf, seen) for seen in self._seen]) for name, leaf in leaves.items()}
         for name, values in found.items():
             if values.shape[1:] != self.spec.observations[name].shape:
                 raise ValueError(f"{name} has the shape {values.shape[1:]}, which is not that of its observation space")
@@ -160,7 +162,7 @@ class GymnasiumVectorEnv(SteppedVectorEnv):
             gym.close()
 
 
-def _find_start(task: str, gym: gymnasium.Env, shown: Collection[str]) -> Start:
+def _find_start(task: str, gym: gymnasium.Env, shown: Collection[Leaf]) -> Start:
     """Finds what seeds an environment's episodes: `reset`, the method `seed` that gym had, or nothing."""
     if _is_seeded(gym, _reset, shown):
         return Start(_reset)
@@ -171,19 +173,21 @@ def _find_start(task: str, gym: gymnasium.Env, shown: Collection[str]) -> Start:
     return Start(_reset, f"{ignored}: resets with one seed differ, and so do runs with one --seed")
 
 
-def _is_seeded(gym: gymnasium.Env, reset: Callable[[gymnasium.Env, int], Any], shown: Collection[str]) -> bool:
-    """Returns whether episodes of one seed begin with equal observations, of those `shown`."""
+def _is_seeded(gym: gymnasium.Env, reset: Callable[[gymnasium.Env, int], Any], shown: Collection[Leaf]) -> bool:
+    """Returns whether episodes of one seed begin with equal observations, of the leaves `shown`."""
 
-    def first() -> dict[str, np.ndarray]:
-        seen = reset(gym, 0)
-        named = seen if isinstance(seen, Mapping) else {NAME: seen}
-        return {name: np.array(named[name]) for name in shown if name in named}  # copies: arrays may be shown again
+    def first() -> list[np.ndarray]:
+        seen, found = reset(gym, 0), []
+        for leaf in shown:
+            with suppress(LookupError, TypeError):  # it lacks what its space has
+                found.append(np.array(_value(leaf, seen)))  # a copy: arrays may be shown again
+        return found
 
     before = first()
+    others = [first() for _ in range(NUM_RESETS - 1)]
     return all(
-        name in before and np.array_equal(before[name], values, equal_nan=True)
-        for _ in range(NUM_RESETS - 1)
-        for name, values in first().items()
+        len(before) == len(after) and all(np.array_equal(x, y, equal_nan=True) for x, y in zip(before, after))
+        for after in others
     )
 
 
@@ -200,12 +204,26 @@ def _seed_and_reset(gym: gymnasium.Env, seed: int) -> Any:
 def _array_spec(task: str, space: spaces.Space) -> ArraySpec:
     if isinstance(space, spaces.Discrete) and not space.start:
         return ArraySpec((), "int32", num_ids=int(space.n))
-    if isinstance(space, spaces.Box | spaces.MultiBinary):
+    if isinstance(space, spaces.Text):
+        return ArraySpec((min(space.max_length, MAX_TEXT_BYTES),), "uint8")
+    if isinstance(space, spaces.Box | spaces.MultiBinary | spaces.MultiDiscrete):
         dtype = np.dtype(space.dtype)
         return ArraySpec(space.shape, "float32" if dtype.kind == "f" else dtype.name.replace("64", "32"))
     raise UserError(
-        f"--root_env {task}: the observation space {space} is unsupported; use Box, Discrete(n), MultiBinary or a Dict"
+        f"--root_env {task}: the observation space {space} is unsupported; use Box, Discrete(n), MultiBinary, "
+        "MultiDiscrete, Text, or a Dict or Tuple of them: gymnasium.wrappers.TransformObservation turns others into one"
     )
+
+
+def _value(leaf: Leaf, observation: Any) -> Any:
+    """Returns a leaf's value; of a text its bytes, cut off or zero-padded."""
+    value = leaf.read(observation)
+    if isinstance(value, Mapping):
+        raise TypeError(f"an observation is a dictionary, and its space is {leaf.space}")
+    if not isinstance(leaf.space, spaces.Text):
+        return value
+    size = min(leaf.space.max_length, MAX_TEXT_BYTES)
+    return np.frombuffer(cut_caption(caption_bytes(value), size).ljust(size, b"\0"), np.uint8)
 
 
 def _narrowed(values: np.ndarray, dtype: str) -> np.ndarray:
@@ -217,9 +235,9 @@ def _narrowed(values: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def _encoded(describe: Callable[..., str], *arguments: Any) -> bytes:
-    """Returns a caption or event in latin-1, as prompts read it. Raises RuntimeError that names a failed function."""
+    """Returns a caption or event, as prompts read it. Raises RuntimeError that names a failed function."""
     try:
-        return describe(*arguments).encode("latin-1", "backslashreplace")
+        return caption_bytes(describe(*arguments))
     except Exception as error:
         name = getattr(describe, "__qualname__", describe)
         raise RuntimeError(f"{name} gave no text ({type(error).__name__}: {error})") from error

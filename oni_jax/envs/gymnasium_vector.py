@@ -12,7 +12,7 @@ from gymnasium.vector.utils import batch_space
 
 from oni_jax.envs.base import StepOutput, VectorEnv, make_step_output
 from oni_jax.envs.spaces import Bounds
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import UserError, caption_text
 from oni_jax.types import ArraySpec, EnvSpec
 
 
@@ -116,7 +116,7 @@ class GymnasiumVector(gymnasium.vector.VectorEnv):
 
 def _decoded(texts: list[bytes]) -> np.ndarray:
     """Returns texts [N] as strings."""
-    return np.array([text.decode("latin-1") for text in texts], object)
+    return np.array([caption_text(text) for text in texts], object)
 
 
 def _box(array: ArraySpec, bounds: Bounds | None) -> spaces.Box:

@@ -18,6 +18,7 @@ import numpy as np
 
 from oni_jax.envs.base import StepOutput, VectorEnv
 from oni_jax.envs.display import Terminal
+from oni_jax.settings.fields import cut_caption
 from oni_jax.types import CAPTION, ArraySpec, EnvSpec
 
 ACTIONS, TIMES = "actions", "times"
@@ -134,7 +135,7 @@ class HistoryVectorEnv(VectorEnv):
 
     def _write_captions(self, records: np.ndarray, captions: Sequence[bytes]) -> None:
         if size := self._caption_size:
-            padded = b"".join(caption[:size].ljust(size, b"\0") for caption in captions)
+            padded = b"".join(cut_caption(caption, size).ljust(size, b"\0") for caption in captions)
             records[CAPTION] = np.frombuffer(padded, np.uint8).reshape(-1, size)
 
     def _begin(self, chosen: np.ndarray, records: np.ndarray) -> None:

@@ -29,7 +29,7 @@ from oni_jax.offline.segment_episodes import Segment, SegmentSampler, read_episo
 from oni_jax.rewards.bk.segment_captions import action_name, segment_caption
 from oni_jax.runs.plan import Plan
 from oni_jax.settings.config import Config
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import UserError, caption_bytes, caption_text
 from oni_jax.settings.json_text import sealed
 from oni_jax.types import Item
 
@@ -94,7 +94,7 @@ def _label(
 def caption_of(segment: Segment, actions: Sequence[str]) -> bytes:
     """Returns the text of a segment, with its actions in words."""
     names = [action_name(actions, action) for action in segment.actions.tolist()]
-    return segment_caption([text.decode("latin-1") for text in segment.captions], names).encode("latin-1", "replace")
+    return caption_bytes(segment_caption([caption_text(text) for text in segment.captions], names))
 
 
 def draw_pairs(config: CompareConfig, episodes: Sequence[Segment]) -> list[Segment]:

@@ -13,7 +13,7 @@ from oni_jax.offline.bk_conversation import ANSWERS, Ask, Conversation, Unanswer
 from oni_jax.offline.segment_episodes import Segment, SegmentSampler
 from oni_jax.rewards.bk.goals import GOALS, GoalLibrary, write_library
 from oni_jax.rewards.bk.segment_captions import action_name, segment_caption
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import UserError, caption_bytes, caption_text
 
 
 def write_goals(config: WriteGoals, stop: StopRequest) -> int:
@@ -76,7 +76,7 @@ class GoalConversation(Conversation):
 
     async def _goals_for(self, ask: Ask, text: str) -> list[str]:
         """Asks until an answer has goals, and adds this one alone to the conversation. Returns none without any."""
-        item = (text.encode("latin-1", "replace"),)
+        item = (caption_bytes(text),)
         system, question = self._prompt.turns(item)
         tried: list[Turn] = []
         for _ in range(self._config.num_tries):
@@ -94,5 +94,5 @@ class GoalConversation(Conversation):
 
 def text_of(segment: Segment, actions: Sequence[str]) -> str:
     """Returns a segment in words, with those of the actions."""
-    captions = [caption.decode("latin-1") for caption in segment.captions]
+    captions = [caption_text(caption) for caption in segment.captions]
     return segment_caption(captions, [action_name(actions, action) for action in segment.actions.tolist()])

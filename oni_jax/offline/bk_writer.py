@@ -18,7 +18,7 @@ from oni_jax.offline.play import windows_of
 from oni_jax.offline.segment_episodes import Segment, SegmentSampler
 from oni_jax.rewards.bk.sandbox import CodeError, Sandbox, Value
 from oni_jax.rewards.bk.segment_captions import action_name, history_caption
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import UserError, caption_text
 
 POTENTIAL = "potential.py"
 
@@ -99,7 +99,7 @@ class CodeConversation(Conversation):
 
 def sample_text(number: int, segment: Segment, value: Value, actions: Sequence[str]) -> str:
     """Returns a segment with the value of the code in words."""
-    captions = [caption.decode("latin-1") for caption in segment.captions]
+    captions = [caption_text(caption) for caption in segment.captions]
     names = [action_name(actions, action) for action in segment.actions.tolist()]
     parts = ", ".join(f"{name}: {part:.4f}" for name, part in value.parts.items())
     details = f"The computed reward is {value.value:.4f}. Reward details: {parts}."

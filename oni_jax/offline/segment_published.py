@@ -12,7 +12,7 @@ import numpy as np
 from oni_jax.host.files import open_regular
 from oni_jax.networks.bk import MINIGRID_SCALE, PIXEL_SCALE, SMALL_SIDE
 from oni_jax.offline.segment_episodes import Segment
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import UserError, caption_bytes
 from oni_jax.types import FIRST, SECOND, TIE, UNKNOWN
 
 _STEP_KEYS = ("action", "reward", "terminated", "timestep")
@@ -72,7 +72,7 @@ def _segment(path: str, entry: Any) -> Segment:
         steps = {key: np.asarray(entry[key]).reshape(-1) for key in _STEP_KEYS}
         length = len(steps["action"])
         images = _codes(np.asarray(entry["image"], np.float32))
-        captions = [str(text).encode("latin-1", "replace") for text in np.asarray(entry["description"]).reshape(-1)]
+        captions = [caption_bytes(str(text)) for text in np.asarray(entry["description"]).reshape(-1)]
         observations = {"image": images}
         if "direction" in entry:
             observations["direction"] = np.asarray(entry["direction"]).reshape(-1).astype(np.uint8)

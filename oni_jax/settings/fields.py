@@ -4,6 +4,7 @@ The launchers make a flag of each field; the rest of the program receives the fr
 Names of flags and defaults are those of the published systems where they have them.
 """
 
+import contextlib
 import dataclasses
 import difflib
 import numbers
@@ -18,12 +19,36 @@ Program = TypeVar("Program")  # a frozen dataclass of sections, such as Config
 def printable(text: bytes | str, keep: str = "") -> str:
     """Escapes control characters, also those for the direction of writing, in untrusted text, except for `keep`.
 
-    Bytes are read as latin-1.
+    Bytes are read as a caption.
     """
-    text = text.decode("latin-1") if isinstance(text, bytes) else text
+    text = caption_text(text) if isinstance(text, bytes) else text
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
+
+
+def caption_text(caption: bytes) -> str:
+    """Reads a caption or event: as latin-1, or as UTF-8 where that gives a character outside latin-1."""
+    if not caption.isascii():
+        with contextlib.suppress(UnicodeDecodeError):
+            if max(text := caption.decode()) > "\xff":
+                return text
+    return caption.decode("latin-1")
+
+
+def caption_bytes(text: str) -> bytes:
+    """Inverts `caption_text`. Half a character, a lone surrogate, is escaped."""
+    try:
+        return text.encode("latin-1")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "backslashreplace")
+
+
+def cut_caption(caption: bytes, size: int) -> bytes:
+    """Returns the first bytes of a caption, without a part of a character."""
+    if len(caption) > size and max(caption_text(caption)) > "\xff":
+        return caption[:size].decode(errors="ignore").encode()
+    return caption[:size]
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:

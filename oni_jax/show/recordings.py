@@ -18,7 +18,7 @@ from oni_jax.evaluation.recording import Choice, Replay, chosen_episodes, replay
 from oni_jax.evaluation.results import Evaluation
 from oni_jax.host.reporting import report
 from oni_jax.host.runtime import StopRequest
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import UserError, caption_text
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.show.keys import action_text
 from oni_jax.show.panel import EpisodeStatus, beside, goal_lines, heading, intrinsic_lines, status_lines
@@ -182,5 +182,5 @@ def action_names(env: EnvConfig) -> list[str]:
 
 
 def _caption_screen(caption: bytes) -> Screen:
-    lines = [Text(line, WHITE) for line in caption.decode("latin-1").splitlines()]
+    lines = [Text(line, WHITE) for line in caption_text(caption).splitlines()]
     return text_screen(lines or [Text("no caption", DARK_GRAY)], ROWS, COLUMNS)

@@ -17,7 +17,7 @@ from oni_jax.annotation.prompts import (
 )
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.settings.annotation import AnnotationConfig
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import UserError, caption_bytes, caption_text, cut_caption
 from tests.support.asking import KINDS, goal_text, load_prompt
 
 GOALS = ("defaultgoal", "zeroknowledge", "combat", "gold", "stairs")
@@ -198,8 +198,37 @@ def test_an_injected_conversation_stays_one_message():
 def test_escape_is_reversible(message):
     text = escape(message)
     assert unescape(text) == message
-    assert text.isprintable() or "\xad" in text or "\xa0" in text
+    assert re.sub("[\xad\xa0\u200c\u200d]", "", text).isprintable() or re.search(r"[^\S ]", text)
     assert "<" not in text
+
+
+IN_MANY_SCRIPTS = ["Du findest \u91d1.", "\u00fcber \u20ac", "caf\u00e9", "\U0001f5dd", "\u00e9\u00a9"]
+IN_MANY_SCRIPTS += ["a\u2028b", "\u202eab", "\u0645\u06cc\u200c\u062e", "a\u3000b"]
+
+
+@pytest.mark.parametrize("text", IN_MANY_SCRIPTS)
+def test_caption_in_any_script_reaches_the_prompt_as_it_is(text):
+    caption = caption_bytes(text)
+    unseen = {0x2028: "\\u2028", 0x202E: "\\u202e"}  # a line's end, and what turns letters round
+    shown = text.translate(unseen)
+    assert caption_text(caption) == text and escape(caption) == shown and unescape(shown) == caption
+    turn = load_prompt(AnnotationConfig()).user((caption,))
+    assert shown in turn
+
+
+@given(st.binary())
+def test_any_bytes_are_read_as_a_text_of_these_bytes(caption):
+    assert caption_bytes(caption_text(caption)) == caption == unescape(escape(caption))
+
+
+def test_texts_in_latin_1_keep_the_bytes_that_their_labels_are_kept_under():
+    assert caption_bytes("caf\u00e9") == b"caf\xe9" and caption_bytes("\ud800\u91d1") == b"\\ud800\xe9\x87\x91"
+
+
+def test_caption_is_cut_between_characters():
+    caption = caption_bytes("\u91d1\u91d1")
+    assert [cut_caption(caption, size) for size in (6, 5, 3, 2)] == [caption, caption[:3], caption[:3], b""]
+    assert cut_caption(b"caf\xe9s", 4) == b"caf\xe9"
 
 
 @pytest.mark.parametrize(
@@ -216,6 +245,14 @@ def test_escape_is_reversible(message):
         (json.dumps({"kind": "ranking", "system": "a", "user": "{first}{second}"}), "a prompt for classification"),
         (json.dumps({"kind": "classification", "system": "a", "user": "none"}), "no placeholder {message}"),
         (json.dumps({"kind": "classification", "user": "{message}"}), "`system`"),
+        (json.dumps({"kind": "classification", "system": "a", "user": "{mesage}"}), "did you mean {message}[?]"),
+        (json.dumps({"kind": "classification", "system": "a", "user": "{gaol} {message}"}), "did you mean {goal}[?]"),
+        (json.dumps({"kind": "classification", "system": "a", "user": "{Message}{message}"}), "did you mean {message}"),
+        (
+            json.dumps({"kind": "ranking", "system": "a", "user": "{ first }{second}"}),
+            "{ first }.*did you mean {first}",
+        ),
+        (json.dumps({"kind": "ranking", "system": "a", "user": "{first}{second}", "again": "{anser}"}), "`again` has"),
         (json.dumps({"kind": "classification", "system": "a\ud800", "user": "{message}"}), "surrogate"),
         (json.dumps({"kind": "classification", "system": "a", "user": "{goal}{message}"}), "`goals`"),
         (json.dumps({"kind": "classification", "system": "a", "user": "{message}", "goals": 3}), "`goals`"),

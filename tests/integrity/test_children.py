@@ -1,7 +1,9 @@
 """Children that die, stop or hang: each is replaced or ended in time, and nothing waits for it."""
 
 import functools
+import itertools
 import os
+import pathlib
 import signal
 import time
 from contextlib import closing
@@ -105,6 +107,44 @@ def test_actor_that_is_stopped_in_the_middle_of_a_long_reply_is_replaced(monkeyp
             assert time.monotonic() - started < 10
         assert "actor-0" in failures[0] and "has not replied for 2 s: replaced" in failures[0]
         assert not stopped.is_alive()
+
+
+def make_hanging(hung: pathlib.Path, **named):
+    """Games of which the first process's hang in their third step, once, and pass over SIGTERM."""
+    env, steps = make_vector_env(EnvConfig(root_env="Catch-v0"), seed=3, **named), itertools.count()
+    step, hangs = env.step, not named["first_index"] and not (hung.exists() or hung.touch())
+
+    def step_or_hang(actions, out) -> None:
+        while hangs and next(steps) >= 2:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            time.sleep(0.01)
+        step(actions, out)
+
+    env.step = step_or_hang
+    return env
+
+
+@trial("actor lost")
+def test_environment_that_hangs_in_a_step_is_named_and_its_process_replaced(monkeypatch, tmp_path):
+    make = functools.partial(make_hanging, tmp_path / "hung")
+    ring = TrajectoryRing(env_spec(EnvConfig(root_env="Catch-v0")), SHAPE)
+    with closing(ProcessPool(make, ring, 2, max_restarts=2)) as pool:
+        pool.start()
+        hanging = pool._actors[0].process
+        for t in (0, 1, 2):
+            for group in range(2):
+                pool.dispatch(group, group, t)
+            replies(pool, 2)
+        monkeypatch.setattr(process_pool, "HANG_SECS", 1.5)
+        pool.dispatch(0, 0, 3)
+        started, failures = time.monotonic(), []
+        while not failures:
+            failures += pool.wait(0.2).failures
+            assert time.monotonic() - started < 10
+        assert f"actor-0 (pid {hanging.pid}) has not replied for 2 s: replaced" in failures[0]
+        assert not hanging.is_alive() and pool._actors[0].process.is_alive()
+        pool.dispatch(0, 0, 0)
+        replies(pool, 1)  # new games
 
 
 @pytest.mark.slow

@@ -32,6 +32,8 @@ def train(words: list[str]) -> int:
     (folder / "config.json").write_text(config_to_json(with_choices(config)))
     steps, secs_before = max(saved_steps(str(folder)), default=0), saved_secs(str(folder))
     print(f"from {steps}, process {os.getpid()}", flush=True)
+    if gpu := os.environ.get("CUDA_VISIBLE_DEVICES"):
+        print(f"GPU {gpu}", flush=True)
     secs = 0
     while steps < config.run.train_for_env_steps and secs < config.run.train_for_seconds and not asked:
         time.sleep(0.02)

@@ -247,6 +247,31 @@ def test_jobs_by_default(monkeypatch):
     assert jobs(num_workers=1) == 1
 
 
+@pytest.mark.parametrize("jobs, most", [((), 1), (("--jobs=4",), 2)])
+def test_runs_are_spread_over_the_gpus(stand_in, tmp_path, capsys, jobs, most):
+    words = ["--case=bad: --seed 13", *(f"--case={name}: --seed {i}" for i, name in enumerate("abcd", 1))]
+    assert run(tmp_path, *words, "--gpus=0,GPU-8f", *jobs) == 1  # the bad one, whose GPU is free again
+    seen = {name: (tmp_path / "s" / name / "output.log").read_text().split("GPU ")[1].split()[0] for name in "abcd"}
+    assert {*seen.values()} == {"0", "GPU-8f"}
+    running = {"0": 0, "GPU-8f": 0}
+    for line in capsys.readouterr().out.splitlines():
+        words = line.partition("] ")[2].split()
+        if "starts" in words:
+            gpu = words[words.index("GPU") + 1].rstrip(";")
+            running[gpu] += 1
+            assert running[gpu] <= most and seen.setdefault(words[0], gpu) == gpu
+        elif "is done" in line or "FAILED" in line:
+            running[seen[words[0]]] -= 1
+
+
+@pytest.mark.parametrize(
+    "words", [["--gpus=0,0"], ["--gpus=0;1"], ["--gpus=all"], ["--gpus=0,1", "--submit=--time 1:00:00"]]
+)
+def test_gpus_that_can_t_be_assigned_are_refused(tmp_path, capsys, words):
+    assert run(tmp_path, "seed=1-2", *words) == 2
+    assert "--gpus" in capsys.readouterr().err and not (tmp_path / "s").exists()
+
+
 def test_submits_each_run(tmp_path, monkeypatch, capsys):
     told = "/bin/cat >> scripts\necho $JAX_PLATFORMS >> platforms"
     (tmp_path / "sbatch").write_text(f"#!/bin/sh\n{told}\necho Submitted\n")

@@ -13,7 +13,7 @@ from oni_jax.envs.base import Environment, Language, VectorEnv
 from oni_jax.envs.device.base import DeviceEnv, Step
 from oni_jax.envs.device.vector_env import DeviceVectorEnv
 from oni_jax.envs.spaces import Bounds, bounds_of, with_highest
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import UserError, caption_bytes
 from oni_jax.settings.plugins import section_of
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import ArraySpec, EnvSpec
@@ -108,7 +108,7 @@ class GymnaxEnv(DeviceEnv[State]):
         return self.captions.key(state.own) if self.captions else super().caption_key(state)
 
     def caption(self, key: np.ndarray) -> bytes:
-        return self.captions.text(key).encode("latin-1", "backslashreplace") if self.captions else b""
+        return caption_bytes(self.captions.text(key)) if self.captions else b""
 
     def _num_actions(self) -> int:
         if hasattr(self.env, "num_actions"):

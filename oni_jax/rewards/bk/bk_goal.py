@@ -20,6 +20,7 @@ from oni_jax.rewards.embeddings.embeddings import Embed, Memo
 from oni_jax.rewards.embeddings.settings import make_embedder
 from oni_jax.rewards.registry import RewardContext
 from oni_jax.settings.config import Config
+from oni_jax.settings.fields import caption_text
 from oni_jax.types import Array
 
 NUM_PROBED = 1000  # windows after which it is said that none has come near to a goal
@@ -60,7 +61,7 @@ class GoalPotential(WindowPotential):
 
         @functools.lru_cache(CACHE_SIZE)
         def read(key: bytes) -> str:
-            return read_caption(np.frombuffer(key, np.uint8)).decode("latin-1")
+            return caption_text(read_caption(np.frombuffer(key, np.uint8)))
 
         self._read = read
 

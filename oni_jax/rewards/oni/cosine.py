@@ -10,7 +10,7 @@ from oni_jax.rewards.base import LookUp
 from oni_jax.rewards.combine import Paid, pay
 from oni_jax.rewards.oni.word_vectors import check_word_vectors, open_word_vectors
 from oni_jax.rewards.registry import RewardContext, threshold
-from oni_jax.settings.fields import UserError, is_within
+from oni_jax.settings.fields import UserError, caption_text, is_within
 from oni_jax.types import Array, PyTree
 
 CACHE_SIZE = 1 << 16  # captions
@@ -42,7 +42,7 @@ class CosineScorer(LookUp):
 
         @functools.lru_cache(CACHE_SIZE)
         def similarity(caption: bytes) -> float:
-            caption_vector = direction(vector, caption.decode("latin-1"))
+            caption_vector = direction(vector, caption_text(caption))
             return 0.0 if caption_vector is None else float(caption_vector @ goal)
 
         return similarity

@@ -180,19 +180,19 @@ class DeviceWorld(World):
             self._is_scene_asked = False
             try:
                 scene = first_scene(self._env, local(self._running.episodes.state))
+                for x in jax.tree.leaves(scene):
+                    x.copy_to_host_async()
             except Exception as error:  # of a plugin
                 self._terminal, self._has_scenes = failed_terminal(error), False
                 return
-            for x in jax.tree.leaves(scene):
-                x.copy_to_host_async()
             self._scene = scene
 
     def terminal(self) -> Terminal | None:
         if self._scene is None:
             self._is_scene_asked = self._has_scenes
         elif all(x.is_ready() for x in jax.tree.leaves(self._scene)):
-            scene = jax.device_get(self._scene)
-            self._terminal = drawn(lambda: self._env.draw(scene))
+            scene = self._scene
+            self._terminal = drawn(lambda: self._env.draw(jax.device_get(scene)))  # what failed on a device raises here
             self._scene, self._is_scene_asked = None, True
         return self._terminal
 

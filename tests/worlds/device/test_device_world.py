@@ -1,6 +1,7 @@
 """Trajectories that an accelerator collects are those of the environment and of the policy, step by step."""
 
 import dataclasses
+import time
 from collections import Counter
 
 import jax
@@ -231,6 +232,51 @@ def test_an_environment_that_cannot_be_drawn_plays_on(part, monkeypatch):
     assert terminal is not None
     assert b"The environment can't be drawn: KeyError: 'no such tile'" in terminal.chars[0].tobytes()
     collect(world, 1)
+
+
+class Wordless(Exception):
+    def __str__(self):
+        raise ValueError("no words")
+
+
+def test_scene_that_fails_on_its_device_costs_no_run(monkeypatch):
+    def fail():
+        raise KeyError("no such tile")
+
+    def scene(*_):
+        return jax.pure_callback(fail, jax.ShapeDtypeStruct((), np.float32))
+
+    monkeypatch.setattr(SignalsEnv, "scene", scene)
+    first_scene.clear_cache()  # type: ignore  # of a scene that could be made
+    world, _, _ = make_world()
+    world.terminal()
+    world.start()
+    collect(world, 2)
+    shown = wait_until(world.terminal)
+    assert b"The environment can't be drawn: " in shown.chars[0].tobytes()
+    collect(world, 1)
+    first_scene.clear_cache()  # type: ignore
+
+
+def test_error_without_words_is_shown_by_its_name(monkeypatch):
+    def fail(*_):
+        raise Wordless
+
+    monkeypatch.setattr(SignalsEnv, "draw", fail)
+    world, _, _ = make_world()
+    world.terminal()
+    world.start()
+    collect(world, 1)
+    assert b"can't be drawn: Wordless" in wait_until(world.terminal).chars[0].tobytes()
+
+
+def wait_until(make):
+    """Returns the first result that is not None, within ten seconds."""
+    for _ in range(1000):
+        if (found := make()) is not None:
+            return found
+        time.sleep(0.01)
+    raise AssertionError("nothing within ten seconds")
 
 
 def test_what_is_looked_at_changes_nothing(played):
