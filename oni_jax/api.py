@@ -84,7 +84,8 @@ def train(
     with contextlib.ExitStack() as stack:
         if not is_given and threading.current_thread() is threading.main_thread():  # only there can signals be handled
             stack.enter_context(stop.installed())
-        build.run(config, stop, on_row=on_row or (lambda row: None))
+        given: dict[str, Any] = {"on_row": on_row} if on_row else {}
+        build.run(config, stop, **given)
     return Run(folder)
 
 

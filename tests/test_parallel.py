@@ -13,6 +13,7 @@ import jax, jax.numpy as jnp, numpy as np
 from oni_jax.config import RewardConfig
 from oni_jax.parallel import Replicas
 from oni_jax.rewards.trainer import RewardTrainer
+from oni_jax.settings.fields import with_values
 from oni_jax.types import ArraySpec
 
 def loss_fn(params, rows, noise):
@@ -20,7 +21,9 @@ def loss_fn(params, rows, noise):
     return jnp.mean(error**2), {"loss": jnp.mean(error**2)}
 
 def trained(replicas):
-    config = RewardConfig(reward_model_batch_size=32, reward_model_lr=1e-2, reward_dataset_size=50)
+    config = with_values(
+        RewardConfig(), dict(reward_model_batch_size=32, reward_model_lr=1e-2, reward_dataset_size=50)
+    )
     columns = {"x": ArraySpec((4,), "float32"), "y": ArraySpec((3,), "float32")}
     noise = lambda key, count: jax.random.bernoulli(key, 0.9, (count, 3)).astype(jnp.float32)
     trainer = RewardTrainer(columns, loss_fn, config, 1, noise, 10.0, replicas)
@@ -77,15 +80,20 @@ from oni_jax.parallel import Replicas
 from oni_jax.rewards.oni.classification import ClassificationScorer
 from oni_jax.rewards.oni.ranking import RankingScorer
 from oni_jax.rewards.registry import RewardContext
+from oni_jax.settings.fields import with_values
 from oni_jax.types import CaptionBatch
 from tests.support.labelled import labelled
 
 ragged.LENGTHS = ()  # less to compile
-config = Config(
-    env=EnvConfig(root_env="NetHackScore-v1"),
-    network=NetworkConfig(encoder_msg_model="lt_cnn_small", encoder_hidden_dim=32),
-    reward=RewardConfig(
-        reward_model_batch_size=32, reward_model_lr=1e-3, reward_dataset_size=64, online_dataset_subsample=1
+config = with_values(
+    Config(env=EnvConfig(root_env="NetHackScore-v1")),
+    dict(
+        encoder_msg_model="lt_cnn_small",
+        encoder_hidden_dim=32,
+        reward_model_batch_size=32,
+        reward_model_lr=1e-3,
+        reward_dataset_size=64,
+        online_dataset_subsample=1,
     ),
 )
 rng = np.random.default_rng(0)

@@ -1,5 +1,6 @@
 """The run in a folder, which may be going on: all that reads one does so by this class. Without JAX until it must."""
 
+import contextlib
 import functools
 import glob
 import os
@@ -14,7 +15,7 @@ from oni_jax.host.run_files import SETTINGS, saved_steps
 from oni_jax.runs import labels
 from oni_jax.runs.kept import as_trained
 from oni_jax.runs.message_counts import MessageCounts
-from oni_jax.runs.plan import Plan
+from oni_jax.runs.plan import Plan, with_chosen_encoder
 from oni_jax.settings.config import Config, check_values, config_from_json, is_as_written
 from oni_jax.settings.fields import UserError, nearest_first
 from oni_jax.settings.plugins import with_brought
@@ -76,7 +77,10 @@ class Run:
             load_plugins(config.env.plugin)
         except UserError:  # the part of the plan that needs it says so
             return Plan(config)
-        return Plan(with_brought(config) if config.env.plugin else config)
+        config = with_brought(config) if config.env.plugin else config
+        with contextlib.suppress(UserError):  # a run that was not trained yet may leave its encoder open
+            config = with_chosen_encoder(config)
+        return Plan(config)
 
     def steps(self) -> Sequence[int]:
         """Returns the environment steps of its checkpoints, ascending."""

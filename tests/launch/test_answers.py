@@ -141,9 +141,9 @@ def test_captions_that_the_model_of_a_run_is_least_certain_of_come_first(tmp_pat
 @pytest.mark.parametrize(
     "words, told",
     [
-        (("--show", "nethack"), "--show nethack: neither a file nor one of"),
+        (("--show", "nethack"), "--show nethack: there is no such file; did you mean nethack_"),
         (("--show", "nethack_classification", "--goal", "fun"), "--goal fun"),
-        (("--verify", "missing.jsonl"), "--verify missing.jsonl: neither a file nor one of"),
+        (("--verify", "missing.jsonl"), "--verify missing.jsonl: there is no such file; name a file, or one of"),
         (("--add", "run"), "these need it"),
         (("--add", "nowhere", "--out", "a.jsonl"), "nowhere"),
         (("--add", "run", "--out", "a.txt"), "must end in .jsonl.gz or .jsonl"),
