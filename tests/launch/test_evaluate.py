@@ -116,7 +116,7 @@ def test_a_lost_actor_leaves_a_partial_report_and_no_process(run, tmp_path, capf
 
     monkeypatch.setattr(RandomAgent, "act", deadly)
     path = tmp_path / "a.json"
-    words = ["--experiment", "first", "--policy", "random", "--episodes", "4000", "--num_workers", "2"]
+    words = ["--experiment", "first", "--policy", "random", "--episodes", "40000", "--num_workers", "2"]
     assert run(*words, "--json", str(path)) == 1
     out, err = capfd.readouterr()
     assert "PARTIAL: " in out and "(an actor process was lost)" in out
@@ -162,7 +162,8 @@ def test_bad_input_is_one_line_and_exit_code_2(run, capfd, words, message):
 def interrupt(words) -> tuple[int, str, str]:
     """Starts the program, interrupts it when it has told of a finished episode: (exit code, stdout, stderr)."""
     code = (
-        "import sys; from oni_jax.evaluation import playing; playing.PROGRESS_SECS = 0.05; "
+        "import functools, sys; from oni_jax.evaluation import program; "
+        "program.play_episodes = functools.partial(program.play_episodes, progress_secs=0.05); "
         f"from launch.evaluate import main; sys.exit(main({[*words]!r}))"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -170,7 +171,7 @@ def interrupt(words) -> tuple[int, str, str]:
     told = ""
     for line in process.stdout:
         told += line
-        if " of " in line and int(line.split()[0].replace(",", "")) > 0:
+        if " of " in line and (done := line.split()[0].replace(",", "")).isdecimal() and int(done) > 0:
             break
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
@@ -179,7 +180,7 @@ def interrupt(words) -> tuple[int, str, str]:
 
 def test_an_interruption_leaves_a_partial_report(tmp_path):
     path = tmp_path / "a.json"
-    words = ["--policy", "random", "--root_env", "NetHackScore-v1", "--episodes", "4000", "--num_workers", "1"]
+    words = ["--policy", "random", "--root_env", "NetHackScore-v1", "--episodes", "40000", "--num_workers", "1"]
     code, out, err = interrupt([*words, "--max_episode_steps", "50", "--json", str(path)])
     assert code == 130, err
     assert "PARTIAL: " in out and "(SIGINT)" in out and err == ""

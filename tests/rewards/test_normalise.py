@@ -50,7 +50,9 @@ def ranking(**settings) -> RankingScorer:
 def scored(reward, monkeypatch, raw, state):
     monkeypatch.setattr(reward, "raw_values", lambda *_: jnp.asarray(raw))
     trajectory = Trajectory(**{**dict.fromkeys(Trajectory._fields), "before_counts": np.ones_like(raw)})  # type: ignore
-    return Paid(reward, "before").score(state, trajectory, {"caption_index": None}, cast(Any, None))
+    return Paid(reward, "before").score(
+        state, trajectory, {"caption_index": jnp.zeros(raw.shape, jnp.int32)}, cast(Any, None)
+    )
 
 
 @pytest.mark.parametrize("eps", ["", "0.3"])
