@@ -18,7 +18,7 @@ from tests.support.trials import trial
 CODES = ["\x1b[31mred", "\x1b]0;title\x07", "\x9b2J", "back\x08\x08", "over\rwritten", "two\nlines", "\u202eleft"]
 CATCH = (
     "--root_env=Catch-v0 --encoder_custom=mlp_encoder --llm_reward_type=none --num_workers=1 --hidden_size=8 "
-    "--num_envs_per_worker=4 --batch_size=64 --rollout=8 --train_for_env_steps=128 --log_every_sec=0.1"
+    "--num_envs_per_worker=4 --batch_size=64 --rollout=8 --recurrence=8 --train_for_env_steps=128 --log_every_sec=0.1"
 ).split()
 
 
