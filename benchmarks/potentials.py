@@ -96,8 +96,8 @@ def measure_training(repeats: int) -> dict[str, Any]:
         return run.env_steps_per_sec()
 
     with tempfile.TemporaryDirectory() as folder:
-        own_flags = make_potentials(folder)
-        sides = {name: functools.partial(rate, name, words) for name, words in own_flags.items()}
+        added_flags = make_potentials(folder)
+        sides = {name: functools.partial(rate, name, words) for name, words in added_flags.items()}
         rates = alternate(sides, repeats)
     found: dict[str, Any] = {f"{name}_training_steps_per_sec": spread(speeds) for name, speeds in rates.items()}
     for name in [kind for kind in rates if kind != "none"]:

@@ -1,7 +1,7 @@
 """Mean returns of random play in every task, as the environments keep them (`oni_jax/envs/random_play.py`).
 
 python -m benchmarks.random_play                           # all of them: minutes
-python -m benchmarks.random_play Catch-v0 Crafter-v1       # of these tasks alone
+python -m benchmarks.random_play Catch-v0 Crafter-v1       # these tasks alone
 """
 
 import json
@@ -17,7 +17,7 @@ from oni_jax.evaluation.config import RANDOM, EvaluationConfig
 from oni_jax.evaluation.players import chosen_players, evaluated_task
 from oni_jax.evaluation.program import play
 
-NUM_EPISODES, SEED = 256, 1  # of a task; of its environments and actions, as in launch.evaluate
+NUM_EPISODES, SEED = 256, 1  # the seed of environments and actions, as in launch.evaluate
 
 
 def mean_return(root_env: str, num_episodes: int, seed: int) -> float:

@@ -3,8 +3,8 @@
     python -m benchmarks.scaling_model --repeats 2 --json costs.json   # measures parts, and runs to check against
     python -m benchmarks.scaling_model --costs costs.json --hosts 64 --cores 96 --gpus 8 --gpu_speedup 300 \
         --batch_size 32768 --games 16384 --answerers 8 --launch_ms 1.2
-    python -m benchmarks.scaling_model --measure_answerers 1,2   # what that many threads carry here, in turn
-    python -m benchmarks.scaling_model --measure_engines wheel,built   # what acting on these engines carries here
+    python -m benchmarks.scaling_model --measure_answerers 1,2   # steps/s by number of threads, in turn
+    python -m benchmarks.scaling_model --measure_engines wheel,built   # steps/s by engine
 
 A run is as fast as its slowest part allows: the cores that play, the inference thread of each process, the link to the
 accelerators, the accelerators, which act and learn in turn, or, without any, the cores, which do everything in turn.

@@ -22,7 +22,7 @@ _TRAIN_DIR = flags.DEFINE_string("train_dir", "train_dir/studies", "Folder of th
 _EPISODES = flags.DEFINE_integer("episodes", 64, "Episodes of each policy.", 1)
 _OUT = flags.DEFINE_string("out", "", "File of JSON for the means.")
 
-Means = Mapping[str, float]  # of a policy's episodes, by behaviour
+Means = Mapping[str, float]  # means over a policy's episodes, by behaviour
 
 
 def played(folder: str, num_episodes: int, goal: str = "") -> Means:

@@ -342,6 +342,24 @@ def _tail(path: str, num_bytes: int) -> bytes:
         return b""
 
 
+@contextlib.contextmanager
+def opened(path: str) -> Iterator[LabelStore]:
+    """Opens a store to be read, and reports damaged rows at the end.
+
+    Raises:
+        UserError: see `LabelStore`; also where it can't be read for now.
+    """
+    store = LabelStore(path)
+    try:
+        yield store
+    except OSError as error:
+        raise UserError(str(error)) from None
+    finally:
+        store.close()
+    if store.damage:
+        report(store.damage)
+
+
 def _encode(item: Item) -> bytes:
     """Joins an item's captions with zero bytes, which no caption holds."""
     if any(b"\0" in caption for caption in item):

@@ -6,9 +6,9 @@ from oni_jax.host.runtime import memory_bytes
 from oni_jax.settings.fields import UserError
 
 GIB = 1 << 30
-LEARNER_BYTES = 300_000_000  # of a process with JAX, at least
-PROCESS_BYTES = 35_000_000  # of one without; docs/measurements.md
-GAME_BYTES = 500_000  # of a game of NetHack
+LEARNER_BYTES = 300_000_000  # a process with JAX takes at least that
+PROCESS_BYTES = 35_000_000  # one without JAX; docs/measurements.md
+GAME_BYTES = 500_000  # a game of NetHack
 
 
 def check_fits(needed: Mapping[str, float], lower: str, there_bytes: int | None = None, where: str = "") -> None:

@@ -2,12 +2,11 @@
 
 import os
 
+from oni_jax.annotation import label_store
 from oni_jax.annotation.judge_answers import describe_judge
-from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.annotation.stored import stored_answers
 from oni_jax.answers.answerer import models_of, recorded_answers
-from oni_jax.host.reporting import report
 from oni_jax.runs.plan import Plan
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
@@ -33,18 +32,12 @@ def read_annotations(plan: Plan, folder: str) -> list[Annotation]:
         return [Annotation(item, x, number) for number, rows in enumerate(of_each) for item, x in rows.items()]
     if not os.path.exists(path):
         raise UserError(f"label store {path}: no such file; start in the folder in which the run was started")
-    store, found = LabelStore(path), list[Annotation]()
-    try:
+    found = list[Annotation]()
+    with label_store.opened(path) as store:
         for number, (settings, kind) in enumerate(plan.questions):
             models = models_of(settings, plan.language, kind)
             held = stored_answers(store, QUERIES[kind], models, plan.prompt(settings, kind).digest)
             found += [row._replace(question=number) for row in held]
-    except OSError as error:
-        raise UserError(str(error)) from None
-    finally:
-        store.close()
-    if store.damage:
-        report(store.damage)
     return found
 
 
@@ -89,10 +82,7 @@ def _stored(plan: Plan, folder: str) -> dict[str, int]:
     if not os.path.exists(path):
         return {}
     try:
-        store = LabelStore(path)
-        try:
+        with label_store.opened(path) as store:
             return store.counts([plan.prompt(settings, kind).digest for settings, kind in plan.questions])
-        finally:
-            store.close()
     except (OSError, UserError):
         return {}

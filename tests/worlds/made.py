@@ -231,32 +231,25 @@ TWO_ANSWERERS = dataclasses.replace(
 SERIAL = ActorConfig(num_workers=1, num_envs_per_worker=6, actor_pool="serial")
 SUGGESTED = GoalConfig(suggester="llm", similarity="embeddings", table_size=2)
 
+ACTORS = Kind(
+    ActorWorld,
+    config_of("Catch-v0", 3, 9, actors=PROCESSES),
+    ("message",),
+    message_of,
+    {"inference_waits_fraction": NEVER, "games_paused_fraction": (0.6, 1.0), "actors_wait_fraction": ALWAYS},
+    actors_are_killed,
+    ChildError,
+    "actor-0 .*killed by SIGKILL",
+    lose=kill_actors,
+    has_looks=False,
+    has_queue=True,
+)
 WORLDS: dict[str, Kind] = {
-    "actors": Kind(
-        ActorWorld,
-        config_of("Catch-v0", 3, 9, actors=PROCESSES),
-        ("message",),
-        message_of,
-        {"inference_waits_fraction": NEVER, "games_paused_fraction": (0.6, 1.0), "actors_wait_fraction": ALWAYS},
-        actors_are_killed,
-        ChildError,
-        "actor-0 .*killed by SIGKILL",
-        lose=kill_actors,
-        has_looks=False,
-        has_queue=True,
-    ),
-    "actors_2": Kind(
-        ActorWorld,
-        config_of("Catch-v0", 3, 9, actors=TWO_ANSWERERS),
-        ("message",),
-        message_of,
-        {"inference_waits_fraction": NEVER, "games_paused_fraction": (0.6, 1.0), "actors_wait_fraction": ALWAYS},
-        actors_are_killed,
-        ChildError,
-        "actor-. .*killed by SIGKILL",
+    "actors": ACTORS,
+    "actors_2": ACTORS._replace(
+        config=config_of("Catch-v0", 3, 9, actors=TWO_ANSWERERS),
+        words="actor-. .*killed by SIGKILL",
         lose=kill_last_actor,
-        has_looks=False,
-        has_queue=True,
     ),
     "lockstep": Kind(
         LockstepWorld,

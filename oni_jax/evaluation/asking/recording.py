@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from oni_jax.annotation import label_store
 from oni_jax.annotation.judge_answers import describe_judge
-from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.prompts import Prompt, escape, unescape
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.annotation.stored import checked
@@ -211,15 +211,9 @@ def _add(config: AnswersConfig) -> None:
     model = annotation.llm_model if annotation.llm_server_addr else next(iter(models_of(annotation, language, name)))
     if describe_judge(model):
         raise UserError(f"--add {config.add}: the {describe_judge(model)}, gave its answers")
-    store, prompt = LabelStore(path), run.plan.prompt(annotation, name)
-    try:
+    prompt = run.plan.prompt(annotation, name)
+    with label_store.opened(path) as store:
         stored = checked(kind, store.all(model, prompt.digest))
-    except OSError as error:
-        raise UserError(str(error)) from None
-    finally:
-        store.close()
-    if store.damage:
-        report(store.damage)
     if not stored:
         raise UserError(f"--add {config.add}: its label store holds no answers of {model}")
     goal = annotation.goal_key if goals_of(language, kind.name) != [NO_GOAL] else NO_GOAL
