@@ -156,7 +156,8 @@ def open_questions(
         if file:
             recorded = Recorded(file.header.model, file.under(_goal(config, file.header)))
             rest = f"{config.llm_model} is asked for others" if asks else "nobody is asked for others"
-            report(f"{kind}: {len(recorded.answers):,} answers of {file.header.made_by} ({path}); {rest}")
+            under = f" under {config.goal_key}" * (len(asked) > 1)
+            report(f"{kind}{under}: {len(recorded.answers):,} answers of {file.header.made_by} ({path}); {rest}")
         questions.append(Question(serving(config) if asks else config, load_prompt(config, language, kind), recorded))
     return [
         question._replace(joint=joint) for question, joint in zip(questions, _joint_prompts(asked, questions, language))

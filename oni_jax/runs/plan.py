@@ -27,7 +27,7 @@ from oni_jax.settings.annotation import BY_GOAL, LABEL, REASONED, AnnotationConf
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError, with_values
 from oni_jax.settings.worlds import EpisodeGoalConfig
-from oni_jax.types import EnvSpec
+from oni_jax.types import GOAL_FEATURES, EnvSpec
 
 INDEX = "index"  # of --goal_input
 
@@ -272,6 +272,8 @@ def chosen_encoder(config: Config) -> Chosen:
         return Chosen("encoder_custom", name, f"--init_from {folder} was trained with it", "environment")
     name = fitting_encoder(config.network, env_spec(config.env), find_environment(config.env).encoder)
     network = dataclasses.replace(config.network, encoder_custom=name)
-    shown = ", ".join(env_spec(config.env, policy_observations(network)).observations) or "nothing"
+    names = [*env_spec(config.env, policy_observations(network)).observations]
+    shown = ", ".join(name for name in names if name != GOAL_FEATURES) or "nothing"
+    shown += "; the policy sees its episode's goal too" * (GOAL_FEATURES in names)
     about = f"; {ENCODERS[name].about}" if ENCODERS[name].about else ""
     return Chosen("encoder_custom", name, f"it reads {shown}{about}", "environment")
