@@ -45,10 +45,12 @@ def _difference(study: Study, contrast: Contrast) -> Estimate | None:
         if not study.episodes_path.exists():
             return None
         played = json.loads(study.episodes_path.read_text())
-        sides = [[means[contrast.metric] for means in played[x]] for x in (contrast.case, contrast.reference)]
-        return difference(*sides, paired=True)
+        case, reference = ([x[contrast.metric] for x in played[name]] for name in (contrast.case, contrast.reference))
+        return difference(case, reference, paired=True)
     tasks = by_task(counted(study))
     cells = by_cell(tasks.get(contrast.task or next(iter(tasks), ""), []))
     metric, of = contrast.metric or study.metric, SUMMARIES[contrast.summary]
-    sides = [[of(curve(run, metric)) for run in cells.get(x, [])] for x in (contrast.case, contrast.reference)]
-    return difference(*sides)
+    case, reference = (
+        [of(curve(run, metric)) for run in cells.get(x, [])] for x in (contrast.case, contrast.reference)
+    )
+    return difference(case, reference)

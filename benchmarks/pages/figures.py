@@ -40,6 +40,7 @@ def figure(study: Study) -> bytes | None:
         axes = drawn.subplots(1, len(tasks), squeeze=False, sharey=True)[0]
         drawn.subplots_adjust(MARGIN_INCHES / total, 0.14, 1 - LABEL_INCHES / total, 0.86, wspace=0.08)
         drawn.suptitle(study.title, x=MARGIN_INCHES / total, ha="left", fontsize=12)
+        ends: dict[str, float] = {}
         for axis, (task, runs) in zip(axes, tasks.items()):
             ends = _draw(axis, study, x, by_cell(runs))
             axis.set_title(task, loc="left", fontsize=8, color="dimgrey")

@@ -1,6 +1,6 @@
 """The README's table of what is learnt, from the results in the repository."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from benchmarks.pages import other_results, page
 from benchmarks.studies.base import FOLDER, Study
@@ -12,13 +12,12 @@ PATH = FOLDER.parents[1] / "README.md"
 BEGINS, ENDS = "<!-- made by `python -m benchmarks.studies` -->\n", "<!-- end -->\n"
 HEADER = ["five seeds, two CPU cores: mean [95 %]", "without", "with a language model's recorded answers"]
 LINES = (  # study, what is measured, its cases without and with answers
-    ("ellm", "achievements in an episode of Crafter, without its reward, 5 M steps", "no_reward", "model"),
-    ("ellm", "the same", "all_actions", "model"),
+    ("ellm", "achievements in an episode of Crafter, without its reward, 5 M steps", ("no_reward", "model")),
+    ("ellm", "the same", ("all_actions", "model")),
     (
         "ellm_task",
         "episodes with a wooden pickaxe, a goal of the pretraining too, 1 M steps",
-        "scratch",
-        "tuned_from_answers",
+        ("scratch", "tuned_from_answers"),
     ),
 )
 
@@ -28,11 +27,11 @@ def with_table(text: str, studies: Mapping[str, Study]) -> str:
     before, begins, rest = text.partition(BEGINS)
     _, ends, after = rest.partition(ENDS)
     assert begins and ends, f"{PATH} needs {BEGINS!r} and {ENDS!r}"
-    lines = table(HEADER, [_row(studies[name], what, cases) for name, what, *cases in LINES])
+    lines = table(HEADER, [_row(studies[name], what, cases) for name, what, cases in LINES])
     return before + begins + "\n".join([*lines, "", other_results.parity_words(), ""]) + ends + after
 
 
-def _row(study: Study, what: str, cases: list[str]) -> list[str]:
+def _row(study: Study, what: str, cases: Sequence[str]) -> list[str]:
     cells = by_cell(counted(study)["runs"])
     if lacking := {*cases} - cells.keys():
         raise UserError(f"{study.path}: the README needs its {', '.join(sorted(lacking))}; restore it")
