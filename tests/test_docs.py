@@ -41,7 +41,15 @@ from tests.support.processes import ROOT
 from tests.support.trials import faults_table
 
 README = ROOT / "README.md"
-PAGES = sorted([README, *(ROOT / "docs").glob("*.md"), *ROOT.glob("benchmarks/*.md"), *ROOT.glob("launch/**/*.md")])
+PAGES = sorted(
+    [
+        README,
+        *(ROOT / "docs").glob("*.md"),
+        *ROOT.glob("docs/results/*.md"),
+        *ROOT.glob("benchmarks/*.md"),
+        *ROOT.glob("launch/**/*.md"),
+    ]
+)
 PROGRAMS: dict[str, Any] = {
     "train": Config(),
     "answers": AnswersConfig(),
@@ -187,7 +195,7 @@ def test_commands_are_understood(page):
             program = flags.parse(given, PROGRAMS[name])
             if isinstance(program, Config) and not resumes and not reads_files(program):
                 flags.check(program)
-            if isinstance(program, SweepConfig) and page.name != "results.md":  # see tests/benchmarks/test_studies.py
+            if isinstance(program, SweepConfig):
                 assert planned(training, program)
         elif words and words[0] == "$S":  # launch.submit; see docs/cluster.md
             end = words.index("--")
