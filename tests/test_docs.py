@@ -76,22 +76,24 @@ OF_OTHERS |= {"no-deps"}  # of pip
 OF_OTHERS |= {"project-directory", "build", "abort-on-container-exit", "array"}
 
 
-def flags_table() -> str:
-    """Every setting, one table a topic."""
+def flags_list() -> str:
+    """Every setting, one list a topic."""
     lines = []
     for part in sections(Config()).values():
-        lines += ["", f"**{(type(part).__doc__ or '').splitlines()[0]}**", "", "| flag | default | |", "|---|---|---|"]
-        lines += [_row(field) for field, _ in own_settings(part)]
+        lines += ["", f"**{(type(part).__doc__ or '').splitlines()[0]}**", ""]
+        lines += [_line(field) for field, _ in own_settings(part)]
     return "\n".join([*lines, ""])
 
 
-def _row(field: Setting) -> str:
-    names = " or ".join(f"`{name}`" for name in (field.name, *field.metadata["aliases"]))
+def _line(field: Setting) -> str:
+    names = " or ".join(f"`--{name}`" for name in (field.name, *field.metadata["aliases"]))
     default = str(field.default).lower() if field.type is bool else str(field.default)
-    choices = f" One of {', '.join(f'`{choice}`' for choice in field.metadata['choices'])}."
-    text = field.metadata["help"] + (choices if field.metadata["choices"] else "")
+    choices = dict.fromkeys((default, *field.metadata["choices"]))
+    values = (
+        ", ".join(f"`{choice}`" if choice else "empty" for choice in choices) if len(choices) > 1 or default else ""
+    )
     mark = " •" if field.metadata["fixed"] else ""
-    return f"| {names}{mark} | {f'`{default}`' if default else ''} | {text.replace('|', chr(92) + '|')} |"
+    return f"- {names}{mark}{f' ({values})' if values else ''}: {field.metadata['help']}"
 
 
 def metrics_table() -> str:
@@ -99,7 +101,7 @@ def metrics_table() -> str:
     return "\n".join(["", *markdown_table(), ""])
 
 
-TABLES = {"flags": flags_table, "metrics": metrics_table, "faults": faults_table}
+TABLES = {"flags": flags_list, "metrics": metrics_table, "faults": faults_table}
 
 
 def with_table(name: str) -> tuple[pathlib.Path, str]:
@@ -271,6 +273,17 @@ def test_everything_is_named():
 def test_the_readme_is_short():
     text = README.read_text()
     assert len(text.splitlines()) <= 250 and len(text.split()) <= 1600
+
+
+def test_pages_are_short():
+    pages = {path: len(path.read_text().split()) for path in (ROOT / "docs").rglob("*.md")}
+    assert sum(words for path, words in pages.items() if "results" not in str(path)) <= 19_500, pages
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_help_of_a_flag_takes_two_lines(name):
+    long = {field.name: text for field, _ in settings(PROGRAMS[name]) if len(text := field.metadata["help"]) > 150}
+    assert not long
 
 
 if __name__ == "__main__":

@@ -72,15 +72,14 @@ class NetworkConfig:
 
     encoder_custom: str = setting(
         "auto",
-        "Observation encoder of the policy. auto: the one of --init_from, else the one that fits the environment; "
-        "generic_encoder reads any. An unknown one lists them all.",
+        "Encoder of the policy; auto: that of --init_from, else what fits the environment; "
+        "generic_encoder reads any. An unknown one lists all.",
         fixed=True,
     )
     image_scale: str = setting(
         "auto",
-        "Divisor of an image of integers in generic_encoder. space: the highest value of each channel, as the "
-        "environment's space names it; 255: also for small codes. auto: as the run, or that of --init_from, was "
-        "trained, else space.",
+        "generic_encoder: divisor of an image of integers: each channel's highest value (space), or "
+        "255; auto: as trained before, else space.",
         choices=("auto", "space", "255"),
         fixed=True,
     )
@@ -102,26 +101,25 @@ class NetworkConfig:
     )
     goal_conditioned: bool = setting(
         False,
-        "The policy sees the goal of its episode, of several in --goal_key; else its state's open goals.",
+        "The policy sees its episode's goal where --goal_key has several, else its state's open goals.",
         fixed=True,
     )
     goal_input: str = setting(
         "",
-        "What a goal_conditioned policy sees of its episode's goal: which of --goal_key it is (index), or the words of "
-        "--goal_texts, so that a goal in other words can be tried (text); empty: index.",
+        "A goal_conditioned policy sees which of --goal_key it is (index; also when empty), or the "
+        "words of --goal_texts (text).",
         choices=("", "index", "text"),
         fixed=True,
     )
     language_state: bool = setting(
         False,
-        "The policy also reads the caption of its state: the text by a message network; of an environment on an "
-        "accelerator, the bits that stand for it.",
+        "The policy also reads its state's caption, by a message network; on an accelerator, bits that stand for it.",
         fixed=True,
     )
     precision: str = setting(
         "float32",
-        "Precision of the policy's computations; its parameters, state and losses are float32. auto: bfloat16 on "
-        "accelerators, float32 elsewhere.",
+        "Precision of the policy's computations; parameters and losses stay float32. auto: bfloat16 "
+        "on accelerators, else float32.",
         choices=("float32", "bfloat16", "tf32", "auto"),
     )
     rgbcrop: RgbcropConfig = RgbcropConfig()
@@ -134,23 +132,23 @@ class LearnerConfig:
     """V-trace, PPO clip, Adam."""
 
     batch_size: int = setting(
-        1024, "Environment steps per update, over all processes; a multiple of rollout; 0: what suits the machine."
+        1024, "Environment steps of an update, over all processes, a multiple of rollout; 0: what suits the machine."
     )
     rollout: int = setting(32, "Unroll length: steps of a trajectory (T).", within=COUNT)
     recurrence: int = setting(32, "Steps through which gradients flow; must equal rollout.", within=COUNT)
     num_batches_per_iteration: int = setting(1, "Batches collected at a time; only 1 is supported.", within=COUNT)
     ppo_epochs: int = setting(
-        1, "Passes over a batch. Of several, and of minibatches, value targets and advantages are computed once.",
+        1, "Passes over a batch; value targets and advantages are computed once.",
         within=COUNT,
     )  # fmt: skip
     num_minibatches: int = setting(
-        1, "Minibatches of a batch: whole trajectories, shuffled again in each pass, within each device's shard.",
+        1, "Minibatches of a batch: whole trajectories, shuffled in each pass within each device's "
+        "shard.",
         within=COUNT,
     )  # fmt: skip
     num_batches_to_accumulate: int = setting(
         1,
-        "Batches that may wait for the learner, beside the one that it learns from; then the environments pause. At "
-        "least one group's trajectories may wait, and unrolls that end at that moment are added to them.",
+        "Batches that may wait for the learner before environments pause, at least one group's trajectories.",
         within=COUNT,
     )
     gamma: float = setting(0.99, "Discount factor of a step.", within="[0, 1]")
@@ -167,19 +165,17 @@ class LearnerConfig:
     with_vtrace: bool = setting(True, "V-trace targets; the only ones supported.")
     vtrace_rho: float = setting(1.0, "V-trace's rho clip threshold.", within=POSITIVE)
     vtrace_c: float = setting(1.0, "V-trace's c clip threshold.", within=POSITIVE)
-    gae_lambda: float = setting(
-        1.0, "V-trace's lambda, a factor of its traces; where the newest policy acted, that of GAE.", within="[0, 1]"
-    )
+    gae_lambda: float = setting(1.0, "V-trace's lambda; where the newest policy acted, that of GAE.", within="[0, 1]")
     max_policy_lag: int = setting(
         1000, "Samples at least this many policy versions old are masked out of the loss.", within=COUNT
     )
     bootstrap: str = setting(
         "value",
-        "Bootstrap value: of the observation after the last step, or the published system's stand-in.",
+        "Bootstrap value: of the observation after the last step, or the published stand-in.",
         choices=("value", "published"),
     )
     max_bad_updates: int = setting(
-        20, "Updates skipped in a row, for NaN or inf in loss or gradients, after which the run ends.", within=COUNT
+        20, "Updates skipped in a row, for NaN or inf, after which the run ends.", within=COUNT
     )
     reward_scale: float = setting(1.0, "Factor of the environment's reward.")
     reward_clip: float = setting(10.0, "Bound of the scaled environment reward's magnitude.", within=POSITIVE)
@@ -191,22 +187,20 @@ class PretrainedConfig:
 
     init_from: str = setting(
         "",
-        "Folder of a run whose policy's newest parameters a new run begins with; its optimizer and rewards are new.",
+        "Folder of a run whose newest policy a new run begins with.",
         fixed=True,
     )
     guide: str = setting(
         "",
-        "Folder of a run whose policy, frozen, acts at some steps in the learning one's stead. It sees the goals of "
-        "this run.",
+        "Folder of a run whose frozen policy acts at some steps in place of the learning one; it sees"
+        " this run's goals.",
     )
-    guide_prob: float = setting(0.5, "Probability that the guide acts at a step, at first.", within="[0, 1]")
+    guide_prob: float = setting(0.5, "Probability, at first, that the guide acts at a step.", within="[0, 1]")
     guide_steps: int = setting(
-        0, "Environment steps over which guide_prob falls linearly to 0; 0: it does not fall.", within="[0, inf)"
+        0, "Environment steps over which guide_prob falls linearly to 0; 0: it stays.", within="[0, inf)"
     )
     decay_after_reward: bool = setting(False, "guide_prob falls only after the first reward.")
-    train_after_reward: bool = setting(
-        False, "The policy learns only from the first reward on: from the batch in which all rewards add up to 1."
-    )
+    train_after_reward: bool = setting(False, "The policy learns from the batch on in which all rewards add up to 1.")
 
 
 def check_pretrained(settings: PretrainedConfig) -> None:
