@@ -35,7 +35,7 @@ from oni_jax.settings.config import Config
 from oni_jax.settings.fields import Setting, own_settings, sections, settings
 from oni_jax.show.config import PlayConfig
 from oni_jax.show.report.config import ReportConfig
-from tests.support.documented import markdown_table
+from tests.support.documented import markdown_list
 from tests.support.processes import ROOT
 from tests.support.trials import faults_table
 
@@ -96,12 +96,12 @@ def _line(field: Setting) -> str:
     return f"- {names}{mark}{f' ({values})' if values else ''}: {field.metadata['help']}"
 
 
-def metrics_table() -> str:
+def metrics_list() -> str:
     """Every name that a row of metrics may hold."""
-    return "\n".join(["", *markdown_table(), ""])
+    return "\n".join(["", *markdown_list(), ""])
 
 
-TABLES = {"flags": flags_list, "metrics": metrics_table, "faults": faults_table}
+TABLES = {"flags": flags_list, "metrics": metrics_list, "faults": faults_table}
 
 
 def with_table(name: str) -> tuple[pathlib.Path, str]:
