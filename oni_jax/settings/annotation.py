@@ -18,7 +18,7 @@ class EmbeddedJudgeConfig:
 
     wrong_fraction: float = setting(
         0.0,
-        "Fraction of its items that the judge answers wrongly, always the same ones.",
+        "Fraction of its items that the judge answers wrongly.",
         within="[0, 1]",
         flag="judge_wrong_fraction",
     )
@@ -66,12 +66,11 @@ class AnnotationConfig:
     )
     llm_extra_body: str = setting(
         "",
-        "JSON object of fields for every request, which replace those sent otherwise, such as "
-        '{"enable_thinking": false}.',
+        "JSON object of fields for every request, which replace those sent otherwise.",
     )
     llm_extra_headers: str = setting(
         "",
-        "JSON object of headers for every request; a value env:NAME is that environment variable's.",
+        "JSON object of headers for every request; a value env:NAME is that variable's.",
         secret=True,
     )
     llm_batch_size: int = setting(
@@ -82,8 +81,7 @@ class AnnotationConfig:
     )
     llm_max_per_sec: float = setting(
         0.0,
-        "Most prompts a second of a reward type; 0: no limit, but 100 to the judge where environments"
-        " run on the CPU beside it.",
+        "Most prompts a second of a reward type; 0: no limit, but 100 to a judge beside environments on the CPU.",
         within="[0, inf)",
     )
     llm_max_backlog: int = setting(
@@ -93,18 +91,18 @@ class AnnotationConfig:
     llm_max_tokens: int = setting(4096, "Longest answer, in tokens.", within=COUNT)
     llm_timeout_secs: float = setting(120.0, "Time-out of a request, which is then retried.", within=POSITIVE)
     llm_max_retries: int = setting(5, "Retries of a failing query before it is put aside.")
-    llm_max_labels: int = setting(0, "Most answers for a model and a prompt; then no more are asked for; 0: no limit.")
+    llm_max_labels: int = setting(0, "Most answers for a model and a prompt; 0: no limit.")
     ask: str = setting(
         "auto",
-        "Asked next: what a model is unsure of, times how often it is met (uncertain), or all new; "
-        "auto: uncertain with --goal_suggester model.",
+        "Asked next: what a model is unsure of, times how often it is met, or all new; auto: "
+        "uncertain with --goal_suggester model.",
         choices=("auto", "uncertain", "new"),
     )
     llm_required: bool = setting(False, "End at once when no server answers at the start.")
     prompt_version: str = setting("default", "Wording of the prompt.", choices=("default", "reworded"))
     goal_key: str = setting(
         "defaultgoal",
-        "Goal in the prompt; several, with commas: one agent for all of them, with --goal_conditioned.",
+        "Goal in the prompt; several, with commas: one agent for all, with --goal_conditioned.",
         choices=GOAL_KEYS,
         several=True,
     )

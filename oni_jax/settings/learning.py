@@ -72,14 +72,13 @@ class NetworkConfig:
 
     encoder_custom: str = setting(
         "auto",
-        "Encoder of the policy; auto: that of --init_from, else what fits the environment; "
-        "generic_encoder reads any. An unknown one lists all.",
+        "Encoder of the policy; auto: that of --init_from, else what fits the environment; an unknown one lists all.",
         fixed=True,
     )
     image_scale: str = setting(
         "auto",
-        "generic_encoder: divisor of an image of integers: each channel's highest value (space), or "
-        "255; auto: as trained before, else space.",
+        "generic_encoder: divisor of an image of integers: each channel's highest value, or 255; "
+        "auto: as trained before, else space.",
         choices=("auto", "space", "255"),
         fixed=True,
     )
@@ -106,14 +105,13 @@ class NetworkConfig:
     )
     goal_input: str = setting(
         "",
-        "A goal_conditioned policy sees which of --goal_key it is (index; also when empty), or the "
-        "words of --goal_texts (text).",
+        "A goal_conditioned policy sees which of --goal_key it is (the default), or the words of --goal_texts.",
         choices=("", "index", "text"),
         fixed=True,
     )
     language_state: bool = setting(
         False,
-        "The policy also reads its state's caption, by a message network; on an accelerator, bits that stand for it.",
+        "The policy also reads its state's caption; on an accelerator, bits that stand for it.",
         fixed=True,
     )
     precision: str = setting(
@@ -131,9 +129,7 @@ class NetworkConfig:
 class LearnerConfig:
     """V-trace, PPO clip, Adam."""
 
-    batch_size: int = setting(
-        1024, "Environment steps of an update, over all processes, a multiple of rollout; 0: what suits the machine."
-    )
+    batch_size: int = setting(1024, "Environment steps of an update, a multiple of rollout; 0: what suits the machine.")
     rollout: int = setting(32, "Unroll length: steps of a trajectory (T).", within=COUNT)
     recurrence: int = setting(32, "Steps through which gradients flow; must equal rollout.", within=COUNT)
     num_batches_per_iteration: int = setting(1, "Batches collected at a time; only 1 is supported.", within=COUNT)
@@ -142,8 +138,7 @@ class LearnerConfig:
         within=COUNT,
     )  # fmt: skip
     num_minibatches: int = setting(
-        1, "Minibatches of a batch: whole trajectories, shuffled in each pass within each device's "
-        "shard.",
+        1, "Minibatches of a batch: whole trajectories, shuffled in each pass.",
         within=COUNT,
     )  # fmt: skip
     num_batches_to_accumulate: int = setting(
@@ -175,7 +170,7 @@ class LearnerConfig:
         choices=("value", "published"),
     )
     max_bad_updates: int = setting(
-        20, "Updates skipped in a row, for NaN or inf, after which the run ends.", within=COUNT
+        20, "Updates skipped in a row for NaN or inf, after which the run ends.", within=COUNT
     )
     reward_scale: float = setting(1.0, "Factor of the environment's reward.")
     reward_clip: float = setting(10.0, "Bound of the scaled environment reward's magnitude.", within=POSITIVE)
@@ -192,8 +187,7 @@ class PretrainedConfig:
     )
     guide: str = setting(
         "",
-        "Folder of a run whose frozen policy acts at some steps in place of the learning one; it sees"
-        " this run's goals.",
+        "Folder of a run whose frozen policy acts at some steps; it sees this run's goals.",
     )
     guide_prob: float = setting(0.5, "Probability, at first, that the guide acts at a step.", within="[0, 1]")
     guide_steps: int = setting(

@@ -17,7 +17,7 @@ class CaptionRewardConfig:
     )
     at: str = setting(
         "obs",
-        "Caption that step t is paid for: of the observation before its action, or of the one it caused.",
+        "Caption that a step is paid for: of the observation before its action, or after it.",
         choices=("obs", "next_obs"),
         flag="intrinsic_reward_at",
     )
@@ -58,7 +58,7 @@ class RankingConfig:
 
     encoder: str = setting(
         "nle_torchbeast_encoder",
-        "Encoder of ranking reward models; its parts are those of the policy's.",
+        "Encoder of ranking reward models, with the policy's settings.",
         choices=("nle_torchbeast_encoder",),
         fixed=True,
         flag="reward_encoder",
@@ -226,7 +226,7 @@ class RewardConfig:
     )
     unanswered: str = setting(
         "nothing",
-        "online_cls: a caption without a label pays nothing, or what a classifier of the labels says (model).",
+        "online_cls: a caption without a label pays nothing, or what a classifier of the labels says.",
         choices=("nothing", "model"),
         fixed=True,
     )

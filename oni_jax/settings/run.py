@@ -22,7 +22,7 @@ class RunConfig:
     save_milestones_sec: float = setting(0.0, "Seconds between checkpoints kept for ever; 0 turns them off.")
     on_sigusr1: str = setting(
         "stop",
-        "On SIGUSR1, Slurm's warning before the time limit: save and exit with code 0, or save and go on.",
+        "On SIGUSR1, Slurm's warning before the time limit: save and exit, or save and go on.",
         choices=("stop", "save"),
     )
     stats_avg: int = setting(100, "Episodes over which statistics are averaged.", within=COUNT)

@@ -17,17 +17,15 @@ class NetHackConfig:
         "Source of NetHack's window of characters: the terminal with its menus, or the map alone, which is faster.",
         choices=("terminal", "map"),
     )
-    share_code: bool = setting(True, "Games of a process use one copy of NetHack's code where possible: faster.")
+    share_code: bool = setting(True, "Games of a process share one copy of NetHack's code where possible: faster.")
     stepper: str = setting(
         "auto",
-        "What steps NetHack's games: the C extension where it is built and fits (auto), or Python; "
-        "the games are the same.",
+        "What steps NetHack's games: the C extension where it is built and fits, or Python; the games are the same.",
         choices=("auto", "python"),
     )
     engine: str = setting(
         "auto",
-        "NetHack's engine: of `make engine`, which is faster (built), or NLE's (wheel); auto: built, "
-        "else wheel; the games are the same.",
+        "NetHack's engine: NLE's, or that of `make engine`, faster; auto: built where it is; the games are the same.",
         choices=("auto", "wheel", "built"),
     )
 
@@ -72,14 +70,14 @@ class CrafterConfig:
     )
     task: str = setting(
         "",
-        "What pays in Crafter in place of its reward: a goal, such as `attack cow`, or a task of "
-        "several, such as `deforestation`.",
+        "Pays in place of Crafter's reward: a goal, such as `attack cow`, or a task of several, such "
+        "as `deforestation`.",
         flag="crafter_task",
     )
     subgoals: str = setting(
         "hidden",
-        "Goals on the way to --crafter_task: not needed (hidden); to be reached in order, the policy "
-        "sees the next (shown); or each pays (paid).",
+        "Goals on the way to --crafter_task: not needed; to be reached in order, the next one seen by"
+        " the policy; or each pays.",
         choices=("hidden", "shown", "paid"),
         flag="crafter_subgoals",
     )
@@ -90,22 +88,21 @@ class CrafterConfig:
     )
     view: str = setting(
         "tiles",
-        "What a policy sees of Crafter: numbers of the cells (tiles), pictures of 64 x 64 pixels "
-        "(rgb), or ELLM's last 4 of 84 x 84 (grey).",
+        "What a policy sees of Crafter: numbers of the cells, pictures of 64 x 64 pixels, or ELLM's last 4 of 84 x 84.",
         choices=("tiles", "rgb", "grey"),
         fixed=True,
         flag="crafter_view",
     )
     textures: str = setting(
         "plain",
-        "Textures of Crafter's pictures: ours, or the published ones of the extra [crafter].",
+        "Textures of Crafter's pictures: ours, or those of the extra [crafter].",
         choices=("plain", "published"),
         fixed=True,
         flag="crafter_textures",
     )
     maps: str = setting(
         "auto",
-        "Crafter's maps: from a stock on disk, or each episode's own (exact); auto: a stock in training, else exact.",
+        "Crafter's maps: from a stock on disk, or each episode's own; auto: a stock in training, else exact.",
         choices=("auto", "stock", "exact"),
         flag="crafter_maps",
     )
@@ -118,7 +115,7 @@ class GoalConfig:
 
     suggester: str = setting(
         "auto",
-        "Who suggests goals for a state: see docs/ellm.md; auto: where goals are needed the task, an "
+        "Who suggests goals for a state, see docs/ellm.md; auto: where goals are needed the task, an "
         "LLM with a server, else the oracle.",
         choices=("auto", "none", "llm", "model", "oracle", "task", "all", "random"),
         fixed=True,
@@ -126,15 +123,15 @@ class GoalConfig:
     )
     answers: str = setting(
         "first",
-        "--goal_suggester model: the LLM's answer where there is one, else the model's (first), or the model's alone.",
+        "--goal_suggester model: the LLM's answer where there is one, else the model's; or the model's alone.",
         choices=("first", "model"),
         fixed=True,
         flag="goal_answers",
     )
     success: str = setting(
         "strict",
-        "What reaches a goal: an action with effect; loose: also naming what is faced or owned, as "
-        "published; tried: any action of the name.",
+        "What reaches a goal: an action with effect; loose: also naming what is faced or owned; "
+        "tried: any action of the name.",
         choices=("strict", "loose", "tried"),
         fixed=True,
         flag="goal_success",
@@ -152,7 +149,7 @@ class GoalConfig:
     )
     similarity: str = setting(
         "exact",
-        "A goal is suggested by its own words, or by any of nearly the same meaning (--potential_embeddings).",
+        "A goal is suggested by its own words, or by any of nearly the same meaning.",
         choices=("exact", "embeddings"),
         fixed=True,
         flag="goal_similarity",
@@ -166,7 +163,7 @@ class GoalConfig:
     )
     table_size: int = setting(
         32768,
-        "Captions whose suggested goals the device holds; the oldest give way.",
+        "Captions whose goals the device holds; the oldest give way.",
         within=COUNT,
         fixed=True,
         flag="goal_table_size",
@@ -207,8 +204,8 @@ class EnvConfig:
     )
     caption: str = setting(
         "auto",
-        "Captions of the state, or of what the last action did (event); auto: event in Crafter with "
-        "rewards online_… or count alone, else state.",
+        "Captions of the state, or of what the last action did; auto: event in Crafter with rewards "
+        "online_… or count alone, else state.",
         choices=("auto", "state", "event"),
         fixed=True,
     )
@@ -227,26 +224,23 @@ class ActorConfig:
     num_workers: int = setting(
         0, "Actor processes; 0: one per CPU core, fewer beside an accelerator.", within="[0, 1024]"
     )
-    num_envs_per_worker: int = setting(
-        20, "Environments of an actor process, a multiple of worker_num_splits; 0: what suits the machine."
-    )
+    num_envs_per_worker: int = setting(20, "Environments of an actor process; 0: what suits the machine.")
     worker_num_splits: int = setting(
-        2, "Groups of environments of a process: one steps while another waits for actions.", within=COUNT
+        2, "Groups of environments of a process: one steps while another waits.", within=COUNT
     )
     actor_pool: str = setting(
         "auto",
-        "Environments in actor processes, or in this one (serial); auto: in processes, but those for "
-        "accelerators on the learner's devices.",
+        "Environments in actor processes, or in this one; auto: in processes, or on the learner's "
+        "devices where made for them.",
         choices=("auto", "process", "serial"),
     )
     num_answerers: int = setting(
         0,
-        "Threads that compute actions for the actor processes; 0: one for each accelerator that acts,"
-        " where the cores suffice.",
+        "Threads that compute actions; 0: one for each accelerator that acts, where the cores suffice.",
         within="[0, 64]",
     )
     max_actor_restarts: int = setting(
-        10, "Actor processes that may be replaced within ten minutes; one more ends the run.", within="[0, inf]"
+        10, "Actor processes replaced within ten minutes, beyond which the run ends.", within="[0, inf]"
     )
 
 
@@ -258,7 +252,7 @@ class DevicesConfig:
     inference_devices: int = setting(0, "Accelerators of each process that act, from the last; 0: all.")
     cpu_devices: int = setting(
         1,
-        "Devices that a CPU without an accelerator counts as; environments on the device run on a core each.",
+        "Devices that a CPU counts as; environments on the device run on a core each.",
         within="[1, 256]",
     )
     coordinator_address: str = setting("", "host:port of process 0, reachable by all; empty: Slurm's.")
