@@ -18,7 +18,7 @@ METRICS: Mapping[str, Metric] = {
     "secs": Metric("s", "since this process started training"),
     "episodes": Metric("", "episodes that have ended"),
     "mean_return": Metric("", "mean of the last `stats_avg` episodes"),
-    "mean_length": Metric("steps", "mean of the last `stats_avg` episodes"),
+    "mean_length": Metric("", "mean of the last `stats_avg` episodes"),
     "episode/<name>": Metric("", "mean of each statistic of the environment, over the same episodes"),
     "episode/intrinsic_return/<type>": Metric("", "sum of a type's rewards in an episode, without its coefficient"),
     "episode/score": Metric("percent", "Crafter's score: the geometric mean of 1 + its achievements' rates, less 1"),
@@ -34,8 +34,10 @@ METRICS: Mapping[str, Metric] = {
     "updates_per_sec": Metric("1/s", "updates of the policy"),
     "reward_gradient_steps_per_sec": Metric("1/s", "gradient steps of a reward model"),
     "labels_per_sec": Metric("1/s", "answers of the LLM that could be read"),
-    "llm_tokens_per_sec": Metric("1/s", "tokens that the LLM wrote, by the server's own count"),
-    "llm_prompt_tokens_per_sec": Metric("1/s", "tokens of the prompts, by the server's own count"),
+    "llm_tokens_per_sec": Metric("1/s", "tokens that the LLM wrote, and those of prompts, by the server's count"),
+    "llm_prompt_tokens_per_sec": Metric(
+        "1/s", "tokens that the LLM wrote, and those of prompts, by the server's count"
+    ),
     "learner_waits_fraction": Metric(
         "fraction",
         "time since the last row in which the learner waited for batches",
@@ -48,12 +50,14 @@ METRICS: Mapping[str, Metric] = {
     "limited_by": Metric(
         "a text", "the part that the others wait for, and a flag that would help; only in JSONL and the view"
     ),
-    "ring_slots_full": Metric("", "slots of the ring that wait for the learner"),
-    "ring_slots_free": Metric("", "slots of the ring that can be filled"),
+    "ring_slots_full": Metric("", "slots of the ring that wait for the learner, and those that can be filled"),
+    "ring_slots_free": Metric("", "slots of the ring that wait for the learner, and those that can be filled"),
     "groups_paused": Metric("", "groups of environments that wait for a free slot"),
     "labels_backlog": Metric("", "pending queries"),
-    "policy_lag_mean": Metric("versions", "between the policy that acted and the newest, of the last batch"),
-    "policy_lag_max": Metric("versions", "the largest of them"),
+    "policy_lag_mean": Metric(
+        "versions", "from the policy that acted to the newest, in the last batch: mean, greatest"
+    ),
+    "policy_lag_max": Metric("versions", "from the policy that acted to the newest, in the last batch: mean, greatest"),
     "rewarded_steps": Metric("", "steps learnt from whose intrinsic reward was not 0"),
     "extrinsic_rewards": Metric("", "histogram: the environment's rewards of the last batch that are not 0"),
     "intrinsic_rewards": Metric("", "histogram: the same of the intrinsic rewards"),
@@ -61,9 +65,9 @@ METRICS: Mapping[str, Metric] = {
     "actor_restarts": Metric("", "actor processes replaced"),
     "game_restarts": Metric("", "single environments that failed and were restarted"),
     "compilations": Metric("", "programs that XLA compiled or found in its cache"),
-    "device_memory_bytes": Metric("bytes", "memory in use on the first accelerator"),
-    "device_memory_peak_bytes": Metric("bytes", "peak of the memory in use"),
-    "device_memory_limit_bytes": Metric("bytes", "limit of the memory in use"),
+    "device_memory_bytes": Metric("bytes", "memory in use on the first accelerator, its peak and its limit"),
+    "device_memory_peak_bytes": Metric("bytes", "memory in use on the first accelerator, its peak and its limit"),
+    "device_memory_limit_bytes": Metric("bytes", "memory in use on the first accelerator, its peak and its limit"),
     "captions_seen": Metric("", "unique captions seen by this process"),
     "labels_held": Metric("", "labels held for this model and prompt"),
     "labels_unanswered": Metric("", "queries without a recorded answer, where no server is asked"),
@@ -78,9 +82,11 @@ METRICS: Mapping[str, Metric] = {
     "loss/value_loss": Metric("", "clipped squared error, times its coefficient"),
     "loss/exploration_loss": Metric("", "entropy or divergence, times its coefficient"),
     "loss/entropy": Metric("nats", "of the policy"),
-    "loss/ratio_mean": Metric("", "new over old probability of an action, bounded to [0.05, 20]"),
-    "loss/ratio_min": Metric("", "the smallest"),
-    "loss/ratio_max": Metric("", "the largest"),
+    "loss/ratio_mean": Metric(
+        "", "new over old probability of an action, bounded to [0.05, 20]: mean, least, greatest"
+    ),
+    "loss/ratio_min": Metric("", "new over old probability of an action, bounded to [0.05, 20]: mean, least, greatest"),
+    "loss/ratio_max": Metric("", "new over old probability of an action, bounded to [0.05, 20]: mean, least, greatest"),
     "loss/ratio_clipped_fraction": Metric("fraction", "steps whose ratio is beyond PPO's bounds"),
     "loss/masked_fraction": Metric("fraction", "steps that are masked out as too old"),
     "loss/value_mean": Metric("", "estimated returns"),
@@ -91,8 +97,8 @@ METRICS: Mapping[str, Metric] = {
     "loss/intrinsic_reward_mean": Metric("", "a step's intrinsic reward, without its coefficient"),
     "loss/intrinsic_reward_mean/<type>": Metric("", "the same, of one of several rewards"),
     "loss/num_rewarded_steps": Metric("", "steps of the batch whose intrinsic reward is not 0"),
-    "loss/policy_lag_mean": Metric("versions", "the same as policy_lag_mean"),
-    "loss/policy_lag_max": Metric("versions", "as policy_lag_max"),
+    "loss/policy_lag_mean": Metric("versions", "as policy_lag_mean and policy_lag_max"),
+    "loss/policy_lag_max": Metric("versions", "as policy_lag_mean and policy_lag_max"),
     "loss/grad_norm": Metric("", "of the gradients, before they are clipped"),
     "loss/bad_update": Metric("", "1: the update was skipped"),
     "loss/not_finite": Metric("", "-1, or the index of the cause in `learner.update.SOURCES`"),
@@ -101,10 +107,10 @@ METRICS: Mapping[str, Metric] = {
     "reward/helpful_fraction": Metric("fraction", "labels that say helpful"),
     "reward/tie_fraction": Metric("fraction", "pairs of the batch that are ties"),
     "reward/grad_norm": Metric("", "of the gradients, before they are clipped"),
-    "reward/bad_steps": Metric("", "gradient steps skipped for NaN or inf in loss or gradients"),
-    "reward/bad_steps_in_row": Metric("", "gradient steps skipped since the last good one"),
-    "reward/gradient_steps": Metric("", "made so far"),
-    "reward/gradient_steps_due": Metric("", "pending gradient steps"),
+    "reward/bad_steps": Metric("", "gradient steps skipped for NaN or inf; in a row"),
+    "reward/bad_steps_in_row": Metric("", "gradient steps skipped for NaN or inf; in a row"),
+    "reward/gradient_steps": Metric("", "gradient steps made, and pending"),
+    "reward/gradient_steps_due": Metric("", "gradient steps made, and pending"),
     "reward/dataset_rows": Metric("", "labels, or pairs, received so far"),
     "reward/deviation": Metric("", "rnd and noveld: divisor of curiosity"),
     "reward/distance": Metric("", "apt: mean distance to the nearest neighbours so far"),
@@ -116,9 +122,7 @@ METRICS: Mapping[str, Metric] = {
     "reward/goals_agreement": Metric(
         "fraction", "mean Jaccard index of the goal model with the newest answers held out"
     ),
-    "reward/goals_calibration_error": Metric(
-        "fraction", "calibration error of the goal model's probabilities, over ten bins"
-    ),
+    "reward/goals_calibration_error": Metric("fraction", "that of the goal model's probabilities, over ten bins"),
     **{
         f"reward/goals_reliability_{i}": Metric(
             "fraction", "goals suggested, of those to which the goal model gives a probability in that tenth"
@@ -136,15 +140,15 @@ METRICS: Mapping[str, Metric] = {
     "annotation/requests": Metric("", "requests sent to the LLM server"),
     "annotation/in_flight": Metric("", "queries in flight"),
     "annotation/latency_secs_mean": Metric("s", "of the last 100 requests that were answered"),
-    "annotation/prompt_tokens": Metric("", "tokens of the prompts, by the server's own count"),
-    "annotation/completion_tokens": Metric("", "tokens that the LLM wrote, by the server's own count"),
+    "annotation/prompt_tokens": Metric("", "tokens of the prompts, and those that the LLM wrote"),
+    "annotation/completion_tokens": Metric("", "tokens of the prompts, and those that the LLM wrote"),
     "annotation/dropped": Metric("", "queries dropped because too many were pending"),
     "annotation/put_aside": Metric("", "queries that get no answer in this run"),
     "annotation/filtered": Metric("", "queries that a content filter refused or did not answer"),
     "annotation/filtered_fraction": Metric("fraction", "answers asked for that a content filter kept back"),
     "annotation/restarts": Metric("", "restarts of the judge, or of the process that asks"),
-    "annotation/servers": Metric("", "LLM servers, of all reward types together"),
-    "annotation/servers_answering": Metric("", "those that have answered since they failed"),
+    "annotation/servers": Metric("", "LLM servers, and those that have answered since they failed"),
+    "annotation/servers_answering": Metric("", "LLM servers, and those that have answered since they failed"),
     "annotation/failures/<kind>": Metric("", "failures by name, see `oni_jax/annotation/failures.py`"),
     "annotation/events/<kind>": Metric("", "irregularities that were corrected, such as choices out of order"),
 }

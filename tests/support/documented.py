@@ -17,9 +17,10 @@ def undocumented(names: Iterable[str]) -> list[str]:
 def markdown_list() -> list[str]:
     """Returns the lines of the list in the docs. Names of one meaning that follow each other share a line."""
     lines = []
-    for metric, names in itertools.groupby(METRICS, key=lambda name: METRICS[name]):
-        first, *others = names
-        shown = f"`{first}`" + (f" to `{others[-1].rpartition('/')[2]}`" if others else "")
+    for metric, group in itertools.groupby(METRICS, key=lambda name: METRICS[name]):
+        first, *others = group
+        shown = [f"`{first}`", *(f"`{name.rpartition('/')[2]}`" for name in others)]
+        names = ", ".join(shown) if len(shown) < 4 else f"{shown[0]} to {shown[-1]}"
         unit = "" if first.endswith("_fraction") else metric.unit
-        lines.append(f"- {shown}{f' ({unit})' if unit else ''}: {metric.meaning}")
+        lines.append(f"- {names}{f' ({unit})' if unit else ''}: {metric.meaning}")
     return lines
