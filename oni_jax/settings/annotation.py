@@ -34,17 +34,16 @@ class AnnotationConfig:
 
     llm_server_addr: str = setting(
         "",
-        "host, host:port (default: 9001) or URL; + joins several of one model; empty: see answers.",
+        "host, host:port (default: 9001) or URL; + joins several of one model.",
         joined="+",
     )
     answers: str = setting(
         "",
-        "Who answers: recorded (the package's), a file, or judge (fixed rules); empty: the server, "
-        "else recorded, else judge; see docs/answers.md.",
+        "Who answers: recorded (the package's), a file, or judge (fixed rules); empty: see docs/answers.md.",
     )
     llm_api_key: str = setting(
         "",
-        "Location of the server's key: env:NAME, or file:PATH (its first line); empty: $OPENAI_API_KEY.",
+        "Location of the server's key: env:NAME or file:PATH; empty: $OPENAI_API_KEY.",
         secret=True,
     )
     llm_model: str = setting("Meta-Llama-3.1-8B-Instruct", "Name of the model, as the server knows it.")
@@ -61,7 +60,7 @@ class AnnotationConfig:
     )
     llm_constraint: str = setting(
         "none",
-        "The server's syntax for constraining an answer to the labels.",
+        "Syntax of the server that constrains an answer to the labels.",
         choices=("none", "vllm", "sglang", "llamacpp", "json_schema"),
     )
     llm_extra_body: str = setting(
@@ -76,17 +75,13 @@ class AnnotationConfig:
     llm_batch_size: int = setting(
         100, "Most prompts in a request of completions, and answers in a commit to the label store.", within=COUNT
     )
-    llm_max_in_flight: int = setting(
-        16, "Most requests in flight of a reward type, at all its servers together.", within=COUNT
-    )
+    llm_max_in_flight: int = setting(16, "Most requests in flight of a reward type.", within=COUNT)
     llm_max_per_sec: float = setting(
         0.0,
         "Most prompts a second of a reward type; 0: no limit, but 100 to a judge beside environments on the CPU.",
         within="[0, inf)",
     )
-    llm_max_backlog: int = setting(
-        10000, "Most pending queries; the oldest beyond it are dropped and counted.", within=COUNT
-    )
+    llm_max_backlog: int = setting(10000, "Most pending queries; the oldest beyond are dropped.", within=COUNT)
     llm_temperature: float = setting(0.1, "Sampling temperature.")
     llm_max_tokens: int = setting(4096, "Longest answer, in tokens.", within=COUNT)
     llm_timeout_secs: float = setting(120.0, "Time-out of a request, which is then retried.", within=POSITIVE)

@@ -59,9 +59,7 @@ class TorchbeastConfig:
         fixed=True,
         flag="encoder_msg_model",
     )
-    use_crop: bool = setting(
-        False, "nle_torchbeast_encoder sees the glyphs around the hero (needs use_blstats).", fixed=True
-    )
+    use_crop: bool = setting(False, "nle_torchbeast_encoder sees a crop of glyphs (needs use_blstats).", fixed=True)
     use_glyphs: bool = setting(False, "nle_torchbeast_encoder sees the whole map of glyphs.", fixed=True)
     use_blstats: bool = setting(False, "nle_torchbeast_encoder sees the statistics line.", fixed=True)
 
@@ -91,7 +89,7 @@ class NetworkConfig:
     )
     policy_heads: str = setting(
         "linear",
-        "Heads of the policy: a layer each, or BK's, with a hidden layer each.",
+        "Heads of the policy: a layer each, or BK's, of two.",
         choices=("linear", "bk"),
         fixed=True,
     )
@@ -100,7 +98,7 @@ class NetworkConfig:
     )
     goal_conditioned: bool = setting(
         False,
-        "The policy sees its episode's goal where --goal_key has several, else its state's open goals.",
+        "The policy sees its episode's goal, of several in --goal_key, else its state's open goals.",
         fixed=True,
     )
     goal_input: str = setting(
@@ -116,8 +114,7 @@ class NetworkConfig:
     )
     precision: str = setting(
         "float32",
-        "Precision of the policy's computations; parameters and losses stay float32. auto: bfloat16 "
-        "on accelerators, else float32.",
+        "Precision of the policy's computations; auto: bfloat16 on accelerators, else float32.",
         choices=("float32", "bfloat16", "tf32", "auto"),
     )
     rgbcrop: RgbcropConfig = RgbcropConfig()
@@ -134,7 +131,7 @@ class LearnerConfig:
     recurrence: int = setting(32, "Steps through which gradients flow; must equal rollout.", within=COUNT)
     num_batches_per_iteration: int = setting(1, "Batches collected at a time; only 1 is supported.", within=COUNT)
     ppo_epochs: int = setting(
-        1, "Passes over a batch; value targets and advantages are computed once.",
+        1, "Passes over a batch, with the same targets and advantages.",
         within=COUNT,
     )  # fmt: skip
     num_minibatches: int = setting(
@@ -143,7 +140,7 @@ class LearnerConfig:
     )  # fmt: skip
     num_batches_to_accumulate: int = setting(
         1,
-        "Batches that may wait for the learner before environments pause, at least one group's trajectories.",
+        "Batches that may wait for the learner before environments pause.",
         within=COUNT,
     )
     gamma: float = setting(0.99, "Discount factor of a step.", within="[0, 1]")
@@ -151,7 +148,7 @@ class LearnerConfig:
     adam_eps: float = setting(1e-6, "Adam's epsilon.", within=POSITIVE)
     adam_beta1: float = setting(0.9, "Adam's first moment decay.", within="[0, 1)")
     adam_beta2: float = setting(0.999, "Adam's second moment decay.", within="[0, 1)")
-    max_grad_norm: float = setting(4.0, "Global norm to which gradients are clipped; 0 turns clipping off.")
+    max_grad_norm: float = setting(4.0, "Global norm to which gradients are clipped; 0: none.")
     ppo_clip_ratio: float = setting(0.1, "Clip range e: probability ratios within [1/(1+e), 1+e].", within=POSITIVE)
     ppo_clip_value: float = setting(1.0, "Change of a value beyond which its loss is clipped.", within=POSITIVE)
     value_loss_coeff: float = setting(0.5, "Weight of the value loss.")
@@ -162,7 +159,7 @@ class LearnerConfig:
     vtrace_c: float = setting(1.0, "V-trace's c clip threshold.", within=POSITIVE)
     gae_lambda: float = setting(1.0, "V-trace's lambda; where the newest policy acted, that of GAE.", within="[0, 1]")
     max_policy_lag: int = setting(
-        1000, "Samples at least this many policy versions old are masked out of the loss.", within=COUNT
+        1000, "Policy versions from which on samples are masked out of the loss as too old.", within=COUNT
     )
     bootstrap: str = setting(
         "value",
@@ -182,7 +179,7 @@ class PretrainedConfig:
 
     init_from: str = setting(
         "",
-        "Folder of a run whose newest policy a new run begins with.",
+        "Folder of a run whose newest policy this run begins with.",
         fixed=True,
     )
     guide: str = setting(
@@ -190,11 +187,9 @@ class PretrainedConfig:
         "Folder of a run whose frozen policy acts at some steps; it sees this run's goals.",
     )
     guide_prob: float = setting(0.5, "Probability, at first, that the guide acts at a step.", within="[0, 1]")
-    guide_steps: int = setting(
-        0, "Environment steps over which guide_prob falls linearly to 0; 0: it stays.", within="[0, inf)"
-    )
+    guide_steps: int = setting(0, "Environment steps over which guide_prob falls to 0; 0: it stays.", within="[0, inf)")
     decay_after_reward: bool = setting(False, "guide_prob falls only after the first reward.")
-    train_after_reward: bool = setting(False, "The policy learns from the batch on in which all rewards add up to 1.")
+    train_after_reward: bool = setting(False, "The policy learns only once all rewards of a batch add up to 1.")
 
 
 def check_pretrained(settings: PretrainedConfig) -> None:

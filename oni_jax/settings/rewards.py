@@ -35,18 +35,18 @@ class RewardModelConfig:
     )
     gradient_steps_per_update: int = setting(
         32,
-        "Gradient steps of a reward model when labels come, while few are held.",
+        "Gradient steps when labels come, while few are held.",
         within=COUNT,
         flag="reward_model_gradient_steps_per_update",
     )
     few_labels: int = setting(
         25_000,
-        "Labels, or pairs, from which on a reward model makes one gradient step an update.",
+        "Labels, or pairs, from which on there is one gradient step an update.",
         flag="reward_model_few_labels",
     )
     dataset_size: int = setting(
         262_144,
-        "Labels, or pairs, held for a reward model; the oldest are replaced.",
+        "Labels, or pairs, that a reward model holds: the newest.",
         within=COUNT,
         flag="reward_dataset_size",
     )
@@ -69,7 +69,7 @@ class RankingConfig:
         within=COUNT,
         flag="online_dataset_subsample",
     )
-    remove_duplicated_obs: bool = setting(False, "online_motif: deduplicate a batch's captions before drawing pairs.")
+    remove_duplicated_obs: bool = setting(False, "online_motif: draw pairs from distinct captions.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +78,7 @@ class RndConfig:
 
     features: str = setting(
         "observations",
-        "rnd, noveld: predict from the normalised observations, or from the policy's encoding of them.",
+        "rnd, noveld: predict from the observations, or from the policy's encoding of them.",
         choices=("observations", "policy"),
         fixed=True,
         flag="rnd_features",
@@ -95,7 +95,7 @@ class RndConfig:
     )
     update_proportion: float = setting(
         0.25,
-        "rnd, noveld: fraction of a batch's observations that the predictor learns from.",
+        "rnd, noveld: fraction of a batch's observations that it learns from.",
         within="(0, 1]",
         flag="rnd_update_proportion",
     )
@@ -121,7 +121,7 @@ class AptConfig:
     neighbours: int = setting(12, "apt: nearest neighbours whose distances pay.", within=COUNT, flag="apt_neighbours")
     particles: int = setting(
         1024,
-        "apt: observations drawn from a batch, among which neighbours are sought.",
+        "apt: observations of a batch among which neighbours are sought.",
         within="[2, inf)",
         flag="apt_particles",
     )
@@ -130,7 +130,7 @@ class AptConfig:
     )
     update_proportion: float = setting(
         0.25,
-        "apt: fraction of a batch's steps that the embedding learns from.",
+        "apt: fraction of a batch's steps that it learns from.",
         within="(0, 1]",
         flag="apt_update_proportion",
     )
@@ -142,7 +142,7 @@ class PotentialConfig:
 
     horizon: int = setting(
         5,
-        "bk-*: earlier steps that a potential sees; bk-goal reads 4 of them.",
+        "bk-*: earlier steps that a potential sees; bk-goal: 4 of them.",
         aliases=("reward_model_horizon",),
         within="[1, 1000]",
         fixed=True,
@@ -150,13 +150,13 @@ class PotentialConfig:
     )
     warmup_steps: int = setting(
         50_000,
-        "bk-*: environment steps that set the potential's scale; until then shaping pays nothing.",
+        "bk-*: environment steps without shaping that set the potential's scale.",
         fixed=True,
         flag="potential_warmup_steps",
     )
     shaping: str = setting(
         "corrected",
-        "bk-*: potential-based shaping, or BK's published code: late, and across the ends of episodes.",
+        "bk-*: potential-based shaping, or BK's published code's.",
         aliases=("shaping",),
         choices=("corrected", "published"),
         fixed=True,
@@ -177,7 +177,7 @@ class GoalPotentialConfig:
 
     threshold: float = setting(
         0.75,
-        "bk-goal: a step whose cosine to a goal is not above it has the potential 0. BK: 0.85, with bert-small.",
+        "bk-goal: cosine up to which a step has the potential 0. BK: 0.85, with bert-small.",
         aliases=("subgoal_reward_threshold",),
         within="[-1, 1]",
         fixed=True,
@@ -191,15 +191,14 @@ class EmbeddingsConfig:
 
     kind: str = setting(
         "sentences",
-        "bk-goal, ellm: what compares texts: a sentence encoder, the server's /v1/embeddings, word "
-        "vectors, or counts of words.",
+        "What compares texts: a sentence encoder, the server's /v1/embeddings, word vectors, or counts of words.",
         choices=("sentences", "server", "words", "grams"),
         fixed=True,
         flag="potential_embeddings",
     )
     model: str = setting(
         "",
-        "Encoder's folder (sentences), or the model's name (server); empty: the package's, or llm_model.",
+        "Folder of the encoder (sentences), or name of the model (server); empty: the package's, or llm_model.",
         fixed=True,
         flag="potential_embedding_model",
     )
@@ -211,8 +210,7 @@ class RewardConfig:
 
     llm_reward_type: str = setting(
         "",
-        "Intrinsic reward; none: the environment's alone; several, with commas, add up. Required "
-        "unless reward_dir is given.",
+        "Intrinsic reward; several, with commas, add up. Required unless reward_dir is given.",
         fixed=True,
     )
     llm_reward_coeff: float = setting(
@@ -221,7 +219,7 @@ class RewardConfig:
     extrinsic_reward_coeff: float = setting(1.0, "Weight of the environment's reward.", aliases=("extrinsic_reward",))
     llm_reward_value: str = setting(
         "label",
-        "online_cls, online_cls_reward_model: pay the label, 0 or 1, or the probability of helpful.",
+        "Pays the label, 0 or 1, or the probability of helpful (online_cls, online_cls_reward_model).",
         choices=("label", "probability"),
     )
     unanswered: str = setting(
@@ -232,26 +230,23 @@ class RewardConfig:
     )
     classification_threshold: float = setting(
         0.5,
-        "Probability of helpful above which online_cls_reward_model pays 1; that of yes above which "
-        "yes_no's answer is yes.",
+        "Probability above which online_cls_reward_model pays 1, and yes_no's answer is yes.",
         within="[0, 1]",
     )
     eps_threshold_quantile: str = setting(
         "",
-        "Rewards not above it are 0; motif: a quantile (0.5), online_motif: a normalised reward "
-        "(-0.5), cosine-bow: a similarity (0).",
+        "Rewards up to it are 0; motif: a quantile (0.5), online_motif: a normalised reward (-0.5), "
+        "cosine-bow: a similarity (0).",
     )
-    rew_norm: bool = setting(True, "motif, online_motif: normalise and threshold the model's raw scores.")
+    rew_norm: bool = setting(True, "motif, online_motif: normalise and threshold raw scores.")
     reward_dir: str = setting(
         "",
-        "What was made before training: motif's reward model (implies motif), bk-code's code, "
-        "bk-pref's network, bk-goal's goals, ellm's goal model.",
+        "What was made before: motif's reward model, bk-code's code, bk-pref's network, bk-goal's "
+        "goals, ellm's goal model.",
         aliases=("pretrain_path",),
         fixed=True,
     )
-    word_vectors: str = setting(
-        "", "cosine-bow, bk-goal by words: a fastText .bin or a word2vec text file (.vec, .txt)."
-    )
+    word_vectors: str = setting("", "A fastText .bin or a word2vec text file (.vec, .txt).")
     captions: CaptionRewardConfig = CaptionRewardConfig()
     model: RewardModelConfig = RewardModelConfig()
     ranking: RankingConfig = RankingConfig()

@@ -16,10 +16,10 @@ class RunConfig:
     seed: int = setting(1, "Seed of networks, sampling and environments.", within="[0, 2147483648)")
     train_for_env_steps: int = setting(10_000_000_000, "Environment steps after which the run ends.", within=COUNT)
     train_for_seconds: float = setting(1e10, "Seconds after which the run ends.", within=POSITIVE)
-    save_every_sec: float = setting(120.0, "Seconds between checkpoints; 0 turns them off.")
-    save_every_steps: int = setting(0, "Environment steps between checkpoints; 0 turns them off.")
+    save_every_sec: float = setting(120.0, "Seconds between checkpoints; 0: none.")
+    save_every_steps: int = setting(0, "Environment steps between checkpoints; 0: none.")
     keep_checkpoints: int = setting(3, "Newest checkpoints kept.", within=COUNT)
-    save_milestones_sec: float = setting(0.0, "Seconds between checkpoints kept for ever; 0 turns them off.")
+    save_milestones_sec: float = setting(0.0, "Seconds between checkpoints kept for ever; 0: none.")
     on_sigusr1: str = setting(
         "stop",
         "On SIGUSR1, Slurm's warning before the time limit: save and exit, or save and go on.",

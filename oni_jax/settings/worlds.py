@@ -36,14 +36,14 @@ class BabyAIConfig:
 
     size: int = setting(
         0,
-        "Side of BabyAI-Text's room, its walls included; 0: the level's own.",
+        "Side of BabyAI-Text's room with its walls; 0: the level's.",
         within="[0, 64]",
         fixed=True,
         flag="babyai_size",
     )
     num_distractors: int = setting(
         -1,
-        "Objects beside BabyAI-Text's targets; -1: the level's own.",
+        "Objects beside BabyAI-Text's targets; -1: the level's.",
         within="[-1, 1000]",
         fixed=True,
         flag="babyai_num_distractors",
@@ -56,15 +56,15 @@ class CrafterConfig:
 
     actions: str = setting(
         "",
-        "ELLM's actions: harder, 139, or easier, 27; empty: the task's own.",
+        "ELLM's actions: 139, or the 27 that do something; empty: the task's.",
         choices=("", "harder", "easier"),
         fixed=True,
         flag="crafter_actions",
     )
-    length: int = setting(0, "Steps of an episode of Crafter; 0: the task's own.", fixed=True, flag="crafter_length")
+    length: int = setting(0, "Steps of an episode of Crafter; 0: the task's.", fixed=True, flag="crafter_length")
     dying: str = setting(
         "",
-        "Whether an episode of Crafter ends without health; empty: the task's own.",
+        "Whether an episode of Crafter ends without health; empty: the task's.",
         choices=("", "on", "off"),
         flag="crafter_dying",
     )
@@ -83,7 +83,7 @@ class CrafterConfig:
     )
     task_repeats: bool = setting(
         False,
-        "As published: an episode goes on after --crafter_task, and its last goal pays again.",
+        "As published: an episode goes on after --crafter_task, whose last goal pays again.",
         flag="crafter_task_repeats",
     )
     view: str = setting(
@@ -131,7 +131,7 @@ class GoalConfig:
     success: str = setting(
         "strict",
         "What reaches a goal: an action with effect; loose: also naming what is faced or owned; "
-        "tried: any action of the name.",
+        "tried: any such action.",
         choices=("strict", "loose", "tried"),
         fixed=True,
         flag="goal_success",
@@ -142,7 +142,7 @@ class GoalConfig:
     )
     parser: str = setting(
         "tolerant",
-        "Reads goals in an LLM's answer: lists of any form, or lines that begin with a dash, as published.",
+        "Reads goals in an LLM's answer: lists of any form, or of lines with a dash, as published.",
         choices=("tolerant", "strict"),
         fixed=True,
         flag="goal_parser",
@@ -156,7 +156,7 @@ class GoalConfig:
     )
     threshold: float = setting(
         0.99,
-        "Cosine of embeddings above which words suggest a goal; reaching it pays the cosine.",
+        "Cosine of embeddings above which words suggest a goal.",
         within="[0, 1]",
         fixed=True,
         flag="goal_threshold",
@@ -179,14 +179,14 @@ class EpisodeGoalConfig:
     )
     weights: str = setting(
         "",
-        "How often episodes have each goal of --goal_key: numbers with commas; empty: equally often.",
+        "How often episodes have each goal of --goal_key, with commas; empty: equally.",
         flag="goal_weights",
     )
     steps: int = setting(0, "Steps after which an episode's goal is drawn again; 0: never.", flag="goal_steps")
     texts: str = setting(
         "",
         "--goal_input text: texts for the goals of --goal_key, with | between them; empty: the "
-        "prompt's first sentence for each.",
+        "prompt's first sentences.",
         fixed=True,
         flag="goal_texts",
         joined="|",
@@ -204,8 +204,8 @@ class EnvConfig:
     )
     caption: str = setting(
         "auto",
-        "Captions of the state, or of what the last action did; auto: event in Crafter with rewards "
-        "online_… or count alone, else state.",
+        "Captions of the state, or of what the last action did; auto: event in Crafter where all "
+        "rewards are online_… or count, else state.",
         choices=("auto", "state", "event"),
         fixed=True,
     )
@@ -256,7 +256,7 @@ class DevicesConfig:
         within="[1, 256]",
     )
     coordinator_address: str = setting("", "host:port of process 0, reachable by all; empty: Slurm's.")
-    num_processes: int = setting(0, "Processes of this run; 0: the tasks of Slurm's step, else 1.", within="[0, 65536]")
+    num_processes: int = setting(0, "Processes of this run; 0: Slurm's tasks, else 1.", within="[0, 65536]")
     process_id: int = setting(-1, "Index of this process, from 0; -1: Slurm's.", within="[-1, 65536)")
 
 
