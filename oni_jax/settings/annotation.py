@@ -34,7 +34,7 @@ class AnnotationConfig:
 
     llm_server_addr: str = setting(
         "",
-        "host, host:port (default: 9001) or URL; + joins several of one model.",
+        "host, host:port (default: 9001) or URL; + joins several of one model; empty: see answers.",
         joined="+",
     )
     answers: str = setting(

@@ -210,7 +210,7 @@ class RewardConfig:
 
     llm_reward_type: str = setting(
         "",
-        "Intrinsic reward; several, with commas, add up. Required unless reward_dir is given.",
+        "Intrinsic reward, or none; several, with commas, add up. Required unless reward_dir is given.",
         fixed=True,
     )
     llm_reward_coeff: float = setting(
