@@ -189,7 +189,7 @@ class PretrainedConfig:
     guide_prob: float = setting(0.5, "Probability, at first, that the guide acts at a step.", within="[0, 1]")
     guide_steps: int = setting(0, "Environment steps over which guide_prob falls to 0; 0: it stays.", within="[0, inf)")
     decay_after_reward: bool = setting(False, "guide_prob falls only after the first reward.")
-    train_after_reward: bool = setting(False, "The policy learns only once all rewards of a batch add up to 1.")
+    train_after_reward: bool = setting(False, "The policy learns nothing until the run's rewards add up to 1.")
 
 
 def check_pretrained(settings: PretrainedConfig) -> None:
