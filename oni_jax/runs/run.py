@@ -39,7 +39,7 @@ def nearest_run(folder: str, rest: str) -> str:
 
 
 class Run:
-    """A run. Its settings and its plan are read once, and all else each time.
+    """A run. Its settings, its plan and the rewards of a checkpoint are read once, and all else each time.
 
     Raises:
         UserError: where something is read that is not there, or damaged.
@@ -47,6 +47,7 @@ class Run:
 
     def __init__(self, folder: str):
         self.folder = folder
+        self._rewards: dict[int | None, RunRewards] = {}  # by checkpoint
 
     @property
     def name(self) -> str:
@@ -93,10 +94,13 @@ class Run:
         return load_pretrained(self, env or self.plan.config.env, env_steps)
 
     def rewards(self, env_steps: int | None = None) -> "RunRewards":
-        """Loads its rewards, with its labels so far; see `load_rewards`."""
+        """Loads its rewards, with its labels so far: once, as they may change meanwhile; see `load_rewards`."""
         from oni_jax.runs.rewards import load_rewards
 
-        return load_rewards(self, env_steps)
+        if env_steps not in self._rewards:
+            found = load_rewards(self, env_steps)
+            self._rewards |= {env_steps: found, found.env_steps: found}
+        return self._rewards[env_steps]
 
     def annotations(self) -> list[Annotation]:
         """Returns the answers to its questions that its label store holds."""

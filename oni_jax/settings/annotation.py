@@ -7,6 +7,7 @@ from oni_jax.settings.extra_fields import extra_body, extra_headers
 from oni_jax.settings.fields import COUNT, POSITIVE, UserError, given, setting
 
 RECORDED, JUDGE = "recorded", "judge"  # of --answers
+REASONED, LABEL, BY_GOAL = "reasoned", "label", "goals"  # of --llm_answer
 # Of the package's prompts: of all, then NetHack's, BabyAI-Text's and Crafter's
 GOAL_KEYS = ("defaultgoal", "zeroknowledge", "combat", "gold", "stairs", "keys", "balls", "boxes")
 GOAL_KEYS += ("gathering", "fighting", "building", "feeding")
@@ -14,7 +15,7 @@ GOAL_KEYS += ("gathering", "fighting", "building", "feeding")
 
 @dataclasses.dataclass(frozen=True)
 class EmbeddedJudgeConfig:
-    """The rule-based judge of a run that names no server."""
+    """The rule-based judge."""
 
     wrong_fraction: float = setting(
         0.0,
@@ -56,7 +57,9 @@ class AnnotationConfig:
     )
     llm_chat_template: str = setting("llama3", "For completions: llama3, none, or a file holding {system} and {user}.")
     llm_answer: str = setting(
-        "reasoned", "Answer with knowledge, analysis and label in tags, or one token.", choices=("reasoned", "label")
+        REASONED,
+        "Answer with knowledge, analysis and label in tags, one token, or a line for each goal of --goal_key.",
+        choices=(REASONED, LABEL, BY_GOAL),
     )
     llm_constraint: str = setting(
         "none",
@@ -73,12 +76,12 @@ class AnnotationConfig:
         secret=True,
     )
     llm_batch_size: int = setting(
-        100, "Most prompts in a request of completions, and answers in a commit to the label store.", within=COUNT
+        100, "Most prompts in a request of completions, and answers in a commit.", within=COUNT
     )
     llm_max_in_flight: int = setting(16, "Most requests in flight of a reward type.", within=COUNT)
     llm_max_per_sec: float = setting(
         0.0,
-        "Most prompts a second of a reward type; 0: no limit, but 100 to a judge beside environments on the CPU.",
+        "Most prompts a second of a reward type; 0: no limit, but 100 to a judge on the same CPU.",
         within="[0, inf)",
     )
     llm_max_backlog: int = setting(10000, "Most pending queries; the oldest beyond are dropped.", within=COUNT)
@@ -86,11 +89,10 @@ class AnnotationConfig:
     llm_max_tokens: int = setting(4096, "Longest answer, in tokens.", within=COUNT)
     llm_timeout_secs: float = setting(120.0, "Time-out of a request, which is then retried.", within=POSITIVE)
     llm_max_retries: int = setting(5, "Retries of a failing query before it is put aside.")
-    llm_max_labels: int = setting(0, "Most answers for a model and a prompt; 0: no limit.")
+    llm_max_labels: int = setting(0, "Most answers for a model and a prompt; 0: all.")
     ask: str = setting(
         "auto",
-        "Asked next: what a model is unsure of, times how often it is met, or all new; auto: "
-        "uncertain with --goal_suggester model.",
+        "Asked next: what a model is unsure of, or all that is new; auto: uncertain with --goal_suggester model.",
         choices=("auto", "uncertain", "new"),
     )
     llm_required: bool = setting(False, "End at once when no server answers at the start.")
@@ -107,6 +109,15 @@ class AnnotationConfig:
     judge: EmbeddedJudgeConfig = EmbeddedJudgeConfig()
 
 
+def check_asks_apart(annotation: AnnotationConfig) -> None:
+    """Raises UserError: one query is to ask about several goals, in a program that asks about one at a time."""
+    if annotation.llm_answer == BY_GOAL:
+        raise UserError(
+            f"--llm_answer {BY_GOAL}: a training of several goals asks so; this program asks about one at a time, use "
+            f"{REASONED} or {LABEL}"
+        )
+
+
 def check_keeps_answers(annotation: AnnotationConfig, where: str) -> None:
     """Raises UserError: settings of a training's label store, in a program that keeps its answers elsewhere.
 
@@ -114,6 +125,7 @@ def check_keeps_answers(annotation: AnnotationConfig, where: str) -> None:
         annotation: the settings.
         where: they are kept.
     """
+    check_asks_apart(annotation)
     if annotation.label_store:
         raise UserError(f"--label_store: answers are kept in {where}; leave it out")
     if annotation.llm_max_labels:
@@ -137,7 +149,7 @@ def check_annotation(annotation: AnnotationConfig) -> None:
             raise UserError(f"--{name} {value}: is of the embedded judge, which {replaced_by} replaces; leave it out")
     if annotation.answers == JUDGE and annotation.llm_server_addr:
         raise UserError("--answers judge: answers in a server's stead; leave --llm_server_addr out")
-    if annotation.llm_constraint != "none" and annotation.llm_answer != "label":
+    if annotation.llm_constraint != "none" and annotation.llm_answer == REASONED:
         raise UserError(
-            f"--llm_constraint {annotation.llm_constraint}: constrains an answer to a label; add --llm_answer label"
+            f"--llm_constraint {annotation.llm_constraint}: constrains an answer to labels; add --llm_answer label"
         )

@@ -70,13 +70,12 @@ class NetworkConfig:
 
     encoder_custom: str = setting(
         "auto",
-        "Encoder of the policy; auto: that of --init_from, else what fits the environment; an unknown one lists all.",
+        "Encoder of the policy; auto: what fits the environment, or as --init_from; an unknown one lists all.",
         fixed=True,
     )
     image_scale: str = setting(
         "auto",
-        "generic_encoder: divisor of an image of integers: each channel's highest value, or 255; "
-        "auto: as trained before, else space.",
+        "generic_encoder: divisor of an image of integers: each channel's highest value, or 255.",
         choices=("auto", "space", "255"),
         fixed=True,
     )
@@ -103,13 +102,13 @@ class NetworkConfig:
     )
     goal_input: str = setting(
         "",
-        "A goal_conditioned policy sees which of --goal_key it is (the default), or the words of --goal_texts.",
+        "What a goal_conditioned policy sees: which of --goal_key it is, or the words of --goal_texts.",
         choices=("", "index", "text"),
         fixed=True,
     )
     language_state: bool = setting(
         False,
-        "The policy also reads its state's caption; on an accelerator, bits that stand for it.",
+        "The policy also reads its state's caption.",
         fixed=True,
     )
     precision: str = setting(
@@ -126,7 +125,7 @@ class NetworkConfig:
 class LearnerConfig:
     """V-trace, PPO clip, Adam."""
 
-    batch_size: int = setting(1024, "Environment steps of an update, a multiple of rollout; 0: what suits the machine.")
+    batch_size: int = setting(1024, "Environment steps of an update, a multiple of rollout; 0: by the machine.")
     rollout: int = setting(32, "Unroll length: steps of a trajectory (T).", within=COUNT)
     recurrence: int = setting(32, "Steps through which gradients flow; must equal rollout.", within=COUNT)
     num_batches_per_iteration: int = setting(1, "Batches collected at a time; only 1 is supported.", within=COUNT)
@@ -163,7 +162,7 @@ class LearnerConfig:
     )
     bootstrap: str = setting(
         "value",
-        "Bootstrap value: of the observation after the last step, or the published stand-in.",
+        "Bootstrap value: of the observation after the last step, or as published.",
         choices=("value", "published"),
     )
     max_bad_updates: int = setting(
@@ -184,7 +183,7 @@ class PretrainedConfig:
     )
     guide: str = setting(
         "",
-        "Folder of a run whose frozen policy acts at some steps; it sees this run's goals.",
+        "Folder of a run whose frozen policy acts at some steps.",
     )
     guide_prob: float = setting(0.5, "Probability, at first, that the guide acts at a step.", within="[0, 1]")
     guide_steps: int = setting(0, "Environment steps over which guide_prob falls to 0; 0: it stays.", within="[0, inf)")

@@ -17,7 +17,7 @@ class CaptionRewardConfig:
     )
     at: str = setting(
         "obs",
-        "Caption that a step is paid for: of the observation before its action, or after it.",
+        "Caption that a step is paid for: before its action, or after it.",
         choices=("obs", "next_obs"),
         flag="intrinsic_reward_at",
     )
@@ -25,7 +25,7 @@ class CaptionRewardConfig:
 
 @dataclasses.dataclass(frozen=True)
 class RewardModelConfig:
-    """Reward models that learn while the policy does."""
+    """Reward models."""
 
     learning_rate: float = setting(
         1e-4, "Adam's step size for a reward model.", within=POSITIVE, flag="reward_model_lr"
@@ -58,7 +58,7 @@ class RankingConfig:
 
     encoder: str = setting(
         "nle_torchbeast_encoder",
-        "Encoder of ranking reward models, with the policy's settings.",
+        "Encoder of ranking reward models.",
         choices=("nle_torchbeast_encoder",),
         fixed=True,
         flag="reward_encoder",
@@ -198,7 +198,7 @@ class EmbeddingsConfig:
     )
     model: str = setting(
         "",
-        "Folder of the encoder (sentences), or name of the model (server); empty: the package's, or llm_model.",
+        "Folder of the encoder (sentences), or name of the model (server).",
         fixed=True,
         flag="potential_embedding_model",
     )
@@ -241,8 +241,7 @@ class RewardConfig:
     rew_norm: bool = setting(True, "motif, online_motif: normalise and threshold raw scores.")
     reward_dir: str = setting(
         "",
-        "What was made before: motif's reward model, bk-code's code, bk-pref's network, bk-goal's "
-        "goals, ellm's goal model.",
+        "What was made before: motif's reward model, bk-*'s code, network or goals, ellm's goal model.",
         aliases=("pretrain_path",),
         fixed=True,
     )

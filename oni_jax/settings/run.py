@@ -11,7 +11,7 @@ class RunConfig:
 
     train_dir: str = setting("./train_dir", "Folder of experiments.")
     experiment: str = setting(
-        "default_experiment", "Name of this run's folder, else that of --config; an existing run is resumed."
+        "default_experiment", "Name of this run's folder, else that of --config; a run that is there is resumed."
     )
     seed: int = setting(1, "Seed of networks, sampling and environments.", within="[0, 2147483648)")
     train_for_env_steps: int = setting(10_000_000_000, "Environment steps after which the run ends.", within=COUNT)
@@ -22,7 +22,7 @@ class RunConfig:
     save_milestones_sec: float = setting(0.0, "Seconds between checkpoints kept for ever; 0: none.")
     on_sigusr1: str = setting(
         "stop",
-        "On SIGUSR1, Slurm's warning before the time limit: save and exit, or save and go on.",
+        "On SIGUSR1, as before Slurm's time limit: save and exit, or save and go on.",
         choices=("stop", "save"),
     )
     stats_avg: int = setting(100, "Episodes over which statistics are averaged.", within=COUNT)

@@ -14,18 +14,18 @@ class NetHackConfig:
 
     view: str = setting(
         "terminal",
-        "Source of NetHack's window of characters: the terminal with its menus, or the map alone, which is faster.",
+        "NetHack's window of characters: of the terminal with its menus, or of the map, faster.",
         choices=("terminal", "map"),
     )
-    share_code: bool = setting(True, "Games of a process share one copy of NetHack's code where possible: faster.")
+    share_code: bool = setting(True, "Games of a process share NetHack's code where possible: faster.")
     stepper: str = setting(
         "auto",
-        "What steps NetHack's games: the C extension where it is built and fits, or Python; the games are the same.",
+        "What steps NetHack's games: the C extension where it is built, or Python.",
         choices=("auto", "python"),
     )
     engine: str = setting(
         "auto",
-        "NetHack's engine: NLE's, or that of `make engine`, faster; auto: built where it is; the games are the same.",
+        "NetHack's engine: NLE's, or that of `make engine`, faster; auto: built where it is.",
         choices=("auto", "wheel", "built"),
     )
 
@@ -76,19 +76,18 @@ class CrafterConfig:
     )
     subgoals: str = setting(
         "hidden",
-        "Goals on the way to --crafter_task: not needed; to be reached in order, the next one seen by"
-        " the policy; or each pays.",
+        "Goals on the way to --crafter_task: not needed; needed in order, the policy sees the next; or each pays.",
         choices=("hidden", "shown", "paid"),
         flag="crafter_subgoals",
     )
     task_repeats: bool = setting(
         False,
-        "As published: an episode goes on after --crafter_task, whose last goal pays again.",
+        "An episode goes on after --crafter_task, whose last goal pays again, as published.",
         flag="crafter_task_repeats",
     )
     view: str = setting(
         "tiles",
-        "What a policy sees of Crafter: numbers of the cells, pictures of 64 x 64 pixels, or ELLM's last 4 of 84 x 84.",
+        "What a policy sees of Crafter: cells' numbers, pictures of 64 x 64 pixels, or ELLM's 4 of 84 x 84.",
         choices=("tiles", "rgb", "grey"),
         fixed=True,
         flag="crafter_view",
@@ -102,7 +101,7 @@ class CrafterConfig:
     )
     maps: str = setting(
         "auto",
-        "Crafter's maps: from a stock on disk, or each episode's own; auto: a stock in training, else exact.",
+        "Crafter's maps: from a stock, or each episode's own; auto: a stock in training.",
         choices=("auto", "stock", "exact"),
         flag="crafter_maps",
     )
@@ -111,7 +110,7 @@ class CrafterConfig:
 
 @dataclasses.dataclass(frozen=True)
 class GoalConfig:
-    """Goals that are suggested for an environment's states."""
+    """Suggested goals."""
 
     suggester: str = setting(
         "auto",
@@ -123,15 +122,14 @@ class GoalConfig:
     )
     answers: str = setting(
         "first",
-        "--goal_suggester model: the LLM's answer where there is one, else the model's; or the model's alone.",
+        "--goal_suggester model: the LLM's answer where there is one, or the model's alone.",
         choices=("first", "model"),
         fixed=True,
         flag="goal_answers",
     )
     success: str = setting(
         "strict",
-        "What reaches a goal: an action with effect; loose: also naming what is faced or owned; "
-        "tried: any such action.",
+        "What reaches a goal: an action with effect; loose: also naming what is faced or owned; tried: any.",
         choices=("strict", "loose", "tried"),
         fixed=True,
         flag="goal_success",
@@ -185,8 +183,7 @@ class EpisodeGoalConfig:
     steps: int = setting(0, "Steps after which an episode's goal is drawn again; 0: never.", flag="goal_steps")
     texts: str = setting(
         "",
-        "--goal_input text: texts for the goals of --goal_key, with | between them; empty: the "
-        "prompt's first sentences.",
+        "Texts for the goals of --goal_key, with | between them; empty: the prompt's first sentences.",
         fixed=True,
         flag="goal_texts",
         joined="|",
@@ -204,8 +201,7 @@ class EnvConfig:
     )
     caption: str = setting(
         "auto",
-        "Captions of the state, or of what the last action did; auto: event in Crafter where all "
-        "rewards are online_… or count, else state.",
+        "Captions of the state, or of what the last action did; auto: event in Crafter with online_… or count alone.",
         choices=("auto", "state", "event"),
         fixed=True,
     )
@@ -224,23 +220,22 @@ class ActorConfig:
     num_workers: int = setting(
         0, "Actor processes; 0: one per CPU core, fewer beside an accelerator.", within="[0, 1024]"
     )
-    num_envs_per_worker: int = setting(20, "Environments of an actor process; 0: what suits the machine.")
+    num_envs_per_worker: int = setting(20, "Environments of an actor process; 0: by the machine.")
     worker_num_splits: int = setting(
         2, "Groups of environments of a process: one steps while another waits.", within=COUNT
     )
     actor_pool: str = setting(
         "auto",
-        "Environments in actor processes, or in this one; auto: in processes, or on the learner's "
-        "devices where made for them.",
+        "Environments in actor processes, or in this one; auto: on the learner's devices where made for them.",
         choices=("auto", "process", "serial"),
     )
     num_answerers: int = setting(
         0,
-        "Threads that compute actions; 0: one for each accelerator that acts, where the cores suffice.",
+        "Threads that compute actions; 0: one for each accelerator that acts.",
         within="[0, 64]",
     )
     max_actor_restarts: int = setting(
-        10, "Actor processes replaced within ten minutes, beyond which the run ends.", within="[0, inf]"
+        10, "Actor processes replaced within ten minutes before the run ends.", within="[0, inf]"
     )
 
 

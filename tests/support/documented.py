@@ -20,7 +20,7 @@ def markdown_list() -> list[str]:
     for metric, group in itertools.groupby(METRICS, key=lambda name: METRICS[name]):
         first, *others = group
         shown = [f"`{first}`", *(f"`{name.rpartition('/')[2]}`" for name in others)]
-        names = ", ".join(shown) if len(shown) < 4 else f"{shown[0]} to {shown[-1]}"
+        names = ", ".join(shown) if len(shown) < 5 else f"{shown[0]} to {shown[-1]}"
         unit = "" if first.endswith("_fraction") else metric.unit
         lines.append(f"- {names}{f' ({unit})' if unit else ''}: {metric.meaning}")
     return lines

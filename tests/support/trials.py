@@ -74,8 +74,12 @@ FAULTS: Mapping[str, tuple[str, str]] = {
     ),
     "numbers of a run damaged": (
         "`summary.json`, the newest row of `metrics.jsonl` or the notes of a checkpoint hold no numbers where "
-        "there must be some",
-        "they count as if they were not there",
+        "there must be some, or the summary has another checksum",
+        "they count as if they were not there; `launch.ls` says `damaged` of the summary",
+    ),
+    "rows damaged": (
+        "rows of `metrics.jsonl` are damaged",
+        "each has a checksum: a damaged one is left out, and a line counts them",
     ),
     "label store locked": (
         "another process holds the label store at the start, or writes it for long",
