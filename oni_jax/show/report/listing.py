@@ -99,13 +99,10 @@ def read_listed(folder: str, name: str) -> ListedRun:
     steps = max([so_far, *saved]) if running else max(saved, default=so_far)
     mean = _number(row, "mean_return")
     has_rows = os.path.lexists(metrics := os.path.join(folder, METRICS)) and os.lstat(metrics).st_size > 0
+    is_imported = bool(saved) and not has_rows
     return ListedRun(
         name=printable(name),
-        state=RUNNING
-        if running
-        else DAMAGED
-        if is_damaged(folder)
-        else _state(config, row, ended, bool(saved) and not has_rows),
+        state=RUNNING if running else DAMAGED if is_damaged(folder) else _state(config, row, ended, is_imported),
         root_env=printable(config.env.root_env),
         env_steps=steps,
         asked_steps=config.run.train_for_env_steps,
