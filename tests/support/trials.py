@@ -140,6 +140,10 @@ FAULTS: Mapping[str, tuple[str, str]] = {
         "`answers.jsonl` of `write_potential` or `write_goals` is damaged",
         "each answer has a checksum: the program names the line that is damaged, and asks nothing; exit code 2",
     ),
+    "evaluation damaged": (
+        "a file of `launch.evaluate --json` is damaged",
+        "it has a checksum: `launch.report` refuses it in a line",
+    ),
     "input damaged": (
         "a file that a program reads is damaged: bits, cut, empty, doubled, text, other types, nested deeply",
         "a line, and exit code 2; or the damaged part is left out, with a line. Never a traceback",
