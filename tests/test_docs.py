@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -40,7 +41,15 @@ from tests.support.processes import ROOT
 from tests.support.trials import faults_table
 
 README = ROOT / "README.md"
-PAGES = sorted([README, *(ROOT / "docs").glob("*.md"), *ROOT.glob("benchmarks/*.md"), *ROOT.glob("launch/**/*.md")])
+PAGES = sorted(
+    [
+        README,
+        *(ROOT / "docs").glob("*.md"),
+        *ROOT.glob("docs/results/*.md"),
+        *ROOT.glob("benchmarks/*.md"),
+        *ROOT.glob("launch/**/*.md"),
+    ]
+)
 PROGRAMS: dict[str, Any] = {
     "train": Config(),
     "answers": AnswersConfig(),
@@ -186,7 +195,7 @@ def test_commands_are_understood(page):
             program = flags.parse(given, PROGRAMS[name])
             if isinstance(program, Config) and not resumes and not reads_files(program):
                 flags.check(program)
-            if isinstance(program, SweepConfig) and page.name != "results.md":  # see tests/benchmarks/test_studies.py
+            if isinstance(program, SweepConfig):
                 assert planned(training, program)
         elif words and words[0] == "$S":  # launch.submit; see docs/cluster.md
             end = words.index("--")
@@ -271,6 +280,20 @@ def test_everything_is_named():
 def test_the_readme_is_short():
     text = README.read_text()
     assert len(text.splitlines()) <= 250 and len(text.split()) <= 1600
+
+
+def test_the_readme_shows_how_it_works():
+    section = README.read_text().partition("## How it works")[2].partition("\n## ")[0]
+    (picture,) = re.findall(r"!\[.+\]\((docs/images/.+\.svg)\)", section)
+    words = " ".join(ElementTree.parse(ROOT / picture).getroot().itertext())
+    assert all(box in words for box in ("games", "learner", "label store", "LLM"))
+
+
+def test_pages_agree_which_python_is_needed():
+    pages = [(ROOT / name).read_text() for name in ("README.md", "docs/quickstart.md", "docs/changes.md")]
+    (least, most), *others = [found for page in pages for found in re.findall(r"Python (3\.\d+) to (3\.\d+)", page)]
+    assert others and {*others} == {(least, most)} and f'python_requires=">={least}"' in (ROOT / "setup.py").read_text()
+    assert not any(re.search(r"Python 3\.\d+ or 3", page) for page in pages)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import collections
 import functools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
@@ -131,9 +131,16 @@ class _Running(NamedTuple):
         return Segment(observations, self.captions, actions, rewards, terminated)
 
 
-def windows_of(segments: Sequence[Segment]) -> Windows:
-    """Returns the windows that segments of H steps end with."""
-    steps = {name: np.stack([segment.observations[name] for segment in segments]) for name in segments[0].observations}
+def windows_of(segments: Sequence[Segment], names: Collection[str] = ()) -> Windows:
+    """Returns the windows that segments of H steps end with, of these observations; of all, where none is named.
+
+    Raises:
+        UserError: the segments were recorded without one of them.
+    """
+    recorded = segments[0].observations
+    if missing := [name for name in names if name not in recorded]:
+        raise UserError(f"--segments: were recorded without {', '.join(missing)}; run launch.collect_segments again")
+    steps = {name: np.stack([segment.observations[name] for segment in segments]) for name in names or recorded}
     return Windows(steps, np.stack([segment.actions for segment in segments]))
 
 

@@ -7,6 +7,7 @@ from oni_jax.settings.extra_fields import extra_body, extra_headers
 from oni_jax.settings.fields import COUNT, POSITIVE, UserError, given, setting
 
 RECORDED, JUDGE = "recorded", "judge"  # of --answers
+REASONED, LABEL, BY_GOAL = "reasoned", "label", "goals"  # of --llm_answer
 # Of the package's prompts: of all, then NetHack's, BabyAI-Text's and Crafter's
 GOAL_KEYS = ("defaultgoal", "zeroknowledge", "combat", "gold", "stairs", "keys", "balls", "boxes")
 GOAL_KEYS += ("gathering", "fighting", "building", "feeding")
@@ -60,7 +61,10 @@ class AnnotationConfig:
     )
     llm_chat_template: str = setting("llama3", "For completions: llama3, none, or a file holding {system} and {user}.")
     llm_answer: str = setting(
-        "reasoned", "Answer with knowledge, analysis and label in tags, or one token.", choices=("reasoned", "label")
+        REASONED,
+        "Answer with knowledge, analysis and label in tags, or one token; goals: one query about all goals of "
+        "--goal_key, whose answer has a line for each.",
+        choices=(REASONED, LABEL, BY_GOAL),
     )
     llm_constraint: str = setting(
         "none",
@@ -121,6 +125,15 @@ class AnnotationConfig:
     judge: EmbeddedJudgeConfig = EmbeddedJudgeConfig()
 
 
+def check_asks_apart(annotation: AnnotationConfig) -> None:
+    """Raises UserError: one query is to ask about several goals, in a program that asks about one at a time."""
+    if annotation.llm_answer == BY_GOAL:
+        raise UserError(
+            f"--llm_answer {BY_GOAL}: a training of several goals asks so; this program asks about one at a time, use "
+            f"{REASONED} or {LABEL}"
+        )
+
+
 def check_keeps_answers(annotation: AnnotationConfig, where: str) -> None:
     """Raises UserError: settings of a training's label store, in a program that keeps its answers elsewhere.
 
@@ -128,6 +141,7 @@ def check_keeps_answers(annotation: AnnotationConfig, where: str) -> None:
         annotation: the settings.
         where: they are kept.
     """
+    check_asks_apart(annotation)
     if annotation.label_store:
         raise UserError(f"--label_store: answers are kept in {where}; leave it out")
     if annotation.llm_max_labels:
@@ -151,7 +165,7 @@ def check_annotation(annotation: AnnotationConfig) -> None:
             raise UserError(f"--{name} {value}: is of the embedded judge, which {replaced_by} replaces; leave it out")
     if annotation.answers == JUDGE and annotation.llm_server_addr:
         raise UserError("--answers judge: answers in a server's stead; leave --llm_server_addr out")
-    if annotation.llm_constraint != "none" and annotation.llm_answer != "label":
+    if annotation.llm_constraint != "none" and annotation.llm_answer == REASONED:
         raise UserError(
-            f"--llm_constraint {annotation.llm_constraint}: constrains an answer to a label; add --llm_answer label"
+            f"--llm_constraint {annotation.llm_constraint}: constrains an answer to labels; add --llm_answer label"
         )

@@ -5,7 +5,7 @@ import dataclasses
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.host.plugins import load_plugins
 from oni_jax.rewards.registry import reward_type
-from oni_jax.settings.annotation import AnnotationConfig
+from oni_jax.settings.annotation import AnnotationConfig, check_asks_apart
 from oni_jax.settings.config import Config, check_config
 from oni_jax.settings.fields import UserError, setting
 
@@ -55,6 +55,7 @@ def queries_of(config: Ask) -> list[tuple[AnnotationConfig, str]]:
         UserError: there is none, an unknown kind or reward, or nothing to compare.
     """
     load_plugins(config.env.plugin)
+    check_asks_apart(config.annotation)
     query, models = config.ask.query, config.ask.compare_models
     if query and query not in QUERIES:
         raise UserError(
