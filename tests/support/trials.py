@@ -136,6 +136,22 @@ FAULTS: Mapping[str, tuple[str, str]] = {
         "after a kill the same command starts again. At SIGTERM the program ends within seconds, without a traceback, "
         "and leaves no process",
     ),
+    "conversation damaged": (
+        "`answers.jsonl` of `write_potential` or `write_goals` is damaged",
+        "each answer has a checksum: the program names the line that is damaged, and asks nothing; exit code 2",
+    ),
+    "evaluation damaged": (
+        "a file of `launch.evaluate --json` is damaged",
+        "it has a checksum: `launch.report` refuses it in a line",
+    ),
+    "input damaged": (
+        "a file that a program reads is damaged: bits, cut, empty, doubled, text, other types, nested deeply",
+        "a line, and exit code 2; or the damaged part is left out, with a line. Never a traceback",
+    ),
+    "program's disk full": (
+        "the disk is full where another program writes",
+        "a line, and an exit code other than 0. No half a file stays, and what was there is as it was",
+    ),
     "label store lost": (
         "the label store is removed, cut, overwritten or replaced while a run uses it",
         "a line within seconds. What lies there is moved to `labels.sqlite.damaged`, and all answers that the run"
