@@ -1,4 +1,4 @@
-"""What is known of a type of reward before it is built. Without JAX, which takes seconds to import."""
+"""Properties of a reward type before it is built. Without JAX, which takes seconds to import."""
 
 import functools
 import importlib

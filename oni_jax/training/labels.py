@@ -1,4 +1,4 @@
-"""What rows of metrics and summaries say of labels."""
+"""Labels in rows of metrics and in summaries."""
 
 from collections.abc import Mapping
 from typing import Any
