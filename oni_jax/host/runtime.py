@@ -3,7 +3,6 @@
 import ctypes
 import errno
 import functools
-import gc
 import os
 import platform
 import resource
@@ -87,13 +86,6 @@ def memory_bytes() -> int:
 def num_cores() -> int:
     """Returns the number of cores that this process may use, by its affinity, control groups and Slurm."""
     return int(min(len(os.sched_getaffinity(0)), core_limit()))
-
-
-def allow_open_files() -> None:
-    """Raises this process's limit of open files to the highest that it may have."""
-    _, highest = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(OSError, ValueError):  # some systems have a lower one than they say
-        resource.setrlimit(resource.RLIMIT_NOFILE, (highest, highest))
 
 
 def return_memory() -> None:
@@ -390,18 +382,6 @@ class WaitClock:
         elapsed, waited = now - self._since, self._waited_secs
         self._since, self._waited_secs = now, 0.0
         return min(1.0, waited / elapsed) if elapsed > 0 else 0.0
-
-
-@contextmanager
-def no_garbage_collection() -> Iterator[None]:
-    """Pauses the search for reference cycles: among a million new lists it takes ten times as long as making them."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 class Every:
