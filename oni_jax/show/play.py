@@ -13,7 +13,7 @@ from oni_jax.envs.base import record_dtype
 from oni_jax.envs.display import COLUMNS, ROWS, Display
 from oni_jax.envs.episode_goals import fixed_goal, goal_names
 from oni_jax.envs.goals import Suggested
-from oni_jax.envs.registry import display_of, env_spec, find_environment
+from oni_jax.envs.registry import display_of, env_spec
 from oni_jax.envs.screen import (
     DARK_GRAY,
     GRAY,
@@ -37,6 +37,7 @@ from oni_jax.evaluation.recording import watched_episode
 from oni_jax.host.reporting import report
 from oni_jax.host.runtime import StopRequest
 from oni_jax.rewards.registry import observations_read
+from oni_jax.runs.plan import Plan
 from oni_jax.runs.run import Run
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
@@ -113,7 +114,7 @@ def play(config: PlayConfig, shell: Callable[[], Shell], stop: StopRequest) -> S
     table = set_up(config)
     env = table.env
     names = tuple(table.scorer.spec.observations)
-    if find_environment(env).device:
+    if Plan(dataclasses.replace(Config(), env=env)).environment.device:
         report("the environment compiles")
     game = watched_episode(env, table.suggested, config.seed, config.episode, names)
     assert game
