@@ -147,7 +147,7 @@ def test_equal_seeds_give_equal_episodes_however_many_share_a_process(played):
     [environment for environment in ENVIRONMENTS if environment.display],
     ids=lambda environment: min(environment.names),
 )
-def test_what_people_can_play_is_shown_while_it_trains(environment):
+def test_playable_environments_are_shown_while_they_train(environment):
     name = next(iter(environment.names))
     config = EnvConfig(root_env=name, max_episode_steps=MAX_STEPS, crafter=CrafterConfig(maps="exact"))
     with closing(environment.display.watch(config, own_spec(config, (EVERYTHING,)), 7, 0, 0, "")) as watched:
@@ -178,7 +178,7 @@ def test_captions_keys_have_the_size_of_the_spec(environment):
 
 
 @pytest.mark.parametrize("name", ENVS)
-def test_what_can_be_saved_goes_on_alike(name):
+def test_saved_state_resumes_identically(name):
     with closing(make(name)) as env, closing(make(name, seed=9)) as other:
         play(env, env.spec.num_actions, 5)
         if not (saved := env.save()):

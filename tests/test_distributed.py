@@ -236,7 +236,7 @@ def test_threads_of_a_backend_of_cpus_wait_for_their_turn(monkeypatch, backend, 
         ended.set()
 
 
-def test_what_each_process_tells_all_have():
+def test_messages_of_each_process_reach_all():
     captions = CaptionBatch([b"a", b"", b"\xff"], np.arange(2, dtype=np.int32)[:, None], {"x": np.ones((2, 1, 3))})
     annotations = [Annotation((b"a", b"bc"), b"1 0.25"), Annotation((b"",), None, 1), Annotation((b"", b"d"), b"\0", 2)]
     report = WorldReport([np.ones(3), np.zeros(3)], ["one died"], 2, ["as usual"])
@@ -262,7 +262,7 @@ def test_what_each_process_tells_all_have():
     assert np.array_equal(merged.intrinsic_returns, returns * 2)
 
 
-def test_who_else_there_is(monkeypatch):
+def test_peers_by_slurm_and_flags(monkeypatch):
     """Nobody, or as Slurm's step says, or as the flags say."""
     asked: list[tuple] = []
     monkeypatch.setattr(meeting, "Peers", lambda: "peers")

@@ -146,7 +146,7 @@ def flags_of_benchmarks_and_of_programs() -> tuple[str, set[str]]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_what_it_names_exists(page):
+def test_paths_and_programs_on_a_page_exist(page):
     text = page.read_text()
     for path in re.findall(r"`((?:oni_jax|launch|benchmarks|tests)/[\w/.]*)`", text):
         assert (ROOT / path).exists(), path

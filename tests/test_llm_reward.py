@@ -179,7 +179,7 @@ def test_failing_value_is_the_plugin_s_fault(registries, value):
         made.learning.ingest([Annotation((b"x",), b'"answer"')])
 
 
-def test_without_a_server_nobody_answers(registries, capsys):
+def test_no_answer_without_a_server(registries, capsys):
     register_llm_reward("near", "How near? {caption}", float)
     assert train.main(["--llm_reward_type", "near", "--llm_reward_coeff", "1", "--train_for_env_steps", "1"]) == 2
     told = capsys.readouterr().err

@@ -64,7 +64,7 @@ def sources() -> list[pathlib.Path]:
 
 
 @pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_nothing_reads_what_could_run(path):
+def test_no_reader_can_run_code(path):
     assert set(findings(path.read_text())) <= MAY_USE.get(str(path.relative_to(ROOT)), set())
 
 

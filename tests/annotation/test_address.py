@@ -97,7 +97,7 @@ def test_an_address_with_a_secret_is_not_repeated(address):
 # ---- where the key comes from
 
 
-def test_where_the_key_comes_from(tmp_path, monkeypatch):
+def test_sources_of_the_key(tmp_path, monkeypatch):
     assert api_key_header(LISTS) == {}
     monkeypatch.setenv("OPENAI_API_KEY", "of-openai")
     assert api_key_header(LISTS) == {"Authorization": "Bearer of-openai"}

@@ -203,7 +203,7 @@ def test_another_programs_database_is_not_touched(path):
 
 
 @pytest.mark.parametrize("suffix", ["", "-wal", "-shm", "-journal"])
-def test_nothing_is_written_through_a_link(path, suffix):
+def test_no_write_follows_a_link(path, suffix):
     if suffix:
         LabelStore(path).close()
     else:
@@ -423,7 +423,7 @@ def opener(path: str, name: str) -> subprocess.Popen:
     return process
 
 
-def test_who_is_killed_while_it_upgrades_leaves_the_store_whole(path):
+def test_kill_during_an_upgrade_leaves_the_store_whole(path):
     held = write_labels(path, 60_000)
     kills = 0
     for delay in (0.01, 0.03, 0.06, 0.1, 0.15):
@@ -455,7 +455,7 @@ def test_runs_that_open_it_at_once_upgrade_it_once(path):
     assert sorted(LabelStore(path).all("m", "d")) == sorted([*held, *added])
 
 
-def test_what_a_run_of_the_earlier_form_is_writing_is_waited_for(path):
+def test_upgrade_waits_for_a_writer_of_the_earlier_form(path):
     held = write_labels(path, 100)
     database = sqlite3.connect(path, isolation_level=None)
     database.execute("BEGIN IMMEDIATE")

@@ -191,7 +191,7 @@ def test_web_page_and_login_are_named_while_running():
         (lambda: web.Response(status=401), "refuses the key"),
     ],
 )
-def test_what_is_no_api_is_named_at_the_start(answer, words):
+def test_address_without_an_api_is_named_at_the_start(answer, words):
     async def body():
         async def get(request):
             return answer()

@@ -57,7 +57,7 @@ def test_labels_are_kept_as_those_in_old_stores_are():
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("kept", NO_ANSWERS)
-def test_what_is_no_answer(kind, kept):
+def test_invalid_bytes_are_no_answer(kind, kept):
     assert not QUERIES[kind].is_answer(kept)
 
 
@@ -141,7 +141,7 @@ def test_a_prompt_of_a_kind_of_ones_own(rating):
         load_prompt(AnnotationConfig(**rating))
 
 
-def test_without_its_plugin_a_kind_is_unknown(rating):
+def test_kind_is_unknown_without_its_plugin(rating):
     kind = QUERIES.pop("rating")
     with pytest.raises(UserError, match="`kind` must be one of classification, ranking"):
         load_prompt(AnnotationConfig(**rating))

@@ -133,7 +133,7 @@ def test_variable_that_names_no_proxy_is_refused_in_a_line(monkeypatch, value):
 @pytest.mark.parametrize(
     "url", ["http://localhost:9001/v1", "http://127.0.0.1:1/v1", "http://[::1]:1/v1", "http://127.9.9.9"]
 )
-def test_this_machine_is_never_reached_by_a_proxy(url):
+def test_localhost_is_never_reached_by_a_proxy(url):
     assert not find_route(url, {"HTTP_PROXY": "http://proxy:3128", "ALL_PROXY": "socks5://proxy"}).proxy
 
 

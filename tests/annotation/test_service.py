@@ -237,7 +237,7 @@ class Recovering(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def test_what_an_outage_puts_aside_may_be_submitted_again(start, monkeypatch):
+def test_questions_put_aside_in_an_outage_may_be_submitted_again(start, monkeypatch):
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Recovering) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         service = start(f"127.0.0.1:{server.server_address[1]}", llm_api="completions", llm_max_retries=0)
@@ -367,7 +367,7 @@ def test_each_question_has_its_own_answers(judge, store, start_all):
     assert service.labels_of == ", ".join(f"{fight.llm_model} {prompt.digest}" for prompt in prompts)
 
 
-def test_what_the_store_holds_is_handed_out_by_question(judge, store, start_all):
+def test_stored_answers_are_handed_out_by_question(judge, store, start_all):
     """Whatever was asked in between, and whichever number a question has now."""
     fight, dig = (AnnotationConfig(llm_server_addr=judge.address, goal_key=goal) for goal in ("combat", "gold"))
     first = start_all((fight,), (dig,))
@@ -479,7 +479,7 @@ PARENT = textwrap.dedent("""
 
 
 @pytest.mark.parametrize("end", ["kill", "exit"])
-def test_nothing_outlives_the_parent(tmp_path, end):
+def test_processes_end_with_their_parent(tmp_path, end):
     """Neither after SIGKILL, nor when the parent ends without closing anything. Labels stay. No JAX in the children."""
     script = tmp_path / "parent.py"
     script.write_text(PARENT)

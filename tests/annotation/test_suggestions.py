@@ -49,7 +49,7 @@ def test_lists_of_many_forms_are_read(text, goals):
 
 
 @pytest.mark.parametrize("text", ["", " \n", "-", "- \n- .", "[]", "```\n```", "I think:", "word " * 30])
-def test_what_is_no_list(text):
+def test_text_without_a_list_is_unreadable(text):
     assert KIND.read(text, None, "") is None
 
 

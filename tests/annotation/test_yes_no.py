@@ -90,6 +90,6 @@ JSON = st.recursive(
 
 
 @given(st.text(max_size=9), JSON)
-def test_nothing_that_a_server_sends_raises(text, logprobs):
+def test_no_text_from_a_server_raises(text, logprobs):
     kept = KIND.read(text, logprobs, "")
     assert kept is None or KIND.is_answer(kept)

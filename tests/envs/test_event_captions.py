@@ -96,6 +96,6 @@ def test_an_environment_without_events_says_so():
         (EnvConfig(), "online_cls", "state"),
     ],
 )
-def test_what_values_captions_reads_events_of_crafter(env, kinds, chosen):
+def test_rewards_of_captions_read_crafter_s_events(env, kinds, chosen):
     config = Config(env, reward=RewardConfig(llm_reward_type=kinds))
     assert with_chosen_env(config).env.caption == chosen

@@ -24,7 +24,7 @@ def rows_of(screen: Screen) -> list[str]:
     return [row.tobytes().decode() for row in screen.chars]
 
 
-def test_what_an_engine_shows():
+def test_screen_of_an_engine():
     chars = np.array([[ord("@"), 0, 27, 200]], np.uint8)
     colors = np.array([[15, 0, 23, 3]], np.int8)
     screen = terminal_screen(Terminal(chars, colors, np.array([0, 2], np.uint8)))

@@ -214,7 +214,7 @@ def with_counters(count: int, restored: tuple) -> tuple:
     return env_steps, (state, {**saved, "counters": saved["counters"][:count]})
 
 
-def test_what_cannot_be_inspected_is_told_in_a_line(tmp_path, monkeypatch):
+def test_rewards_that_can_t_be_inspected_are_named_in_a_line(tmp_path, monkeypatch):
     folder = tmp_path / "run"
     assert "config.json" in refusal(folder)
     folder.mkdir()

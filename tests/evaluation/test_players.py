@@ -82,7 +82,7 @@ def test_the_task_is_the_runs_unless_said_otherwise(tmp_path):
         (lambda d: evaluated_task(EvaluationConfig(str(d), "nobody", policy="random")), "nobody/config.json"),
     ],
 )
-def test_what_is_missing_is_told_in_one_line(train_dir, act, message):
+def test_missing_files_are_named_in_one_line(train_dir, act, message):
     write_run(train_dir / "empty", CATCH, ())
     with pytest.raises(UserError, match=message) as error:
         act(train_dir)

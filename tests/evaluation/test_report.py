@@ -35,7 +35,7 @@ BAD = evaluation([episode(i, 0.0) for i in range(4)], player="another run with q
 
 
 @pytest.mark.parametrize("width", [40, 41, 60, 79, 100, 200])
-def test_nothing_is_wider_than_the_terminal(width):
+def test_no_line_is_wider_than_the_terminal(width):
     text = [*lines(GOOD, width), *lines(BAD, width), *difference_lines(GOOD, BAD, width)]
     assert max(map(len, text)) <= width
     words = " ".join(" ".join(text).split())
@@ -78,7 +78,7 @@ def test_the_difference_is_that_of_pairs():
     assert differences(GOOD, BAD._replace(episodes=[episode(9, 0.0)])) == (0, {})
 
 
-def test_what_is_partial_says_so_everywhere():
+def test_partial_evaluation_says_so_everywhere():
     partial = GOOD._replace(num_episodes=64, interrupted="SIGINT")
     assert "PARTIAL: 4 of 64 episodes (SIGINT); short episodes end first" in " ".join(lines(partial, 500))
     assert "PARTIAL" in " ".join(difference_lines(GOOD, partial, 500))

@@ -56,7 +56,7 @@ def test_a_goal_is_reached_together_with_those_of_the_same_meaning():
         assert float(paid) == 1 and sorted(np.array(names)[np.asarray(after)]) == reached
 
 
-def test_what_well_formed_answers_say_is_read_tolerantly_too():
+def test_well_formed_answers_are_read_tolerantly_too():
     for case in recorded("parsing")["parse"]:
         if "error" not in case and "-" not in case["reply"].replace("\n- ", "")[2:]:
             words = [" ".join(goal.split()) for goal in case["parsed"]]
@@ -121,7 +121,7 @@ def test_actions_are_worth_their_largest_cosine_with_a_suggestion(encoder, reque
     assert num_paid > 5
 
 
-def test_how_sure_an_llm_is_of_yes():
+def test_probability_of_yes():
     cases = [case for case in recorded("yes_no")["cases"] if "Yes" not in case["top_logprobs"]]  # which is one here
     assert len(cases) > 10
     for case in cases:

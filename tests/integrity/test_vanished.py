@@ -82,7 +82,7 @@ def test_errors_that_it_leads_to_give_way_to_what_happened(tmp_path, loss):
 
 
 @losses
-def test_what_was_paid_for_is_saved_elsewhere(tmp_path, loss):
+def test_answers_are_saved_elsewhere(tmp_path, loss):
     lose, words, ending = LOSSES[loss]
     with pytest.raises(FolderGoneError, match=f"{words}.*: .*run{ending} holds"):
         with held_folder(str(tmp_path / "run"), "experiment") as held:

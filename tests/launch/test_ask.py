@@ -60,7 +60,7 @@ def refused(capsys, *words: str, code: int = 2) -> str:
     return error
 
 
-def test_what_the_embedded_judge_answers(capsys):
+def test_answers_of_the_embedded_judge(capsys):
     words = ("--config", "score_retrieval", "--answers", "judge", "--goal_key", "combat")
     assert ask.main([*words, *messages(KILL, DARK)]) == 0
     out = capsys.readouterr().out

@@ -187,7 +187,7 @@ def test_an_interruption_leaves_a_partial_report(tmp_path):
     assert json.loads(path.read_text())["evaluations"][0]["complete"] is False
 
 
-def test_nothing_finished_is_one_line(run, capfd, monkeypatch):
+def test_evaluation_without_a_finished_episode_is_one_line(run, capfd, monkeypatch):
     def play_nothing(*arguments):
         arguments[-2].reason = "SIGINT"
         return []

@@ -258,7 +258,7 @@ def test_a_goal_with_commas_is_one_text(line, goal):
     flags.check(config)
 
 
-def test_what_belongs_to_the_run_is_no_list():
+def test_settings_of_the_run_are_no_lists():
     plugins = "tests.support.corridor_plugin,tests.support.memory_env"
     config = parse(TWO + f"--label_store a,b.sqlite --experiment x,y --wandb_proj p,q,r --plugin {plugins}")
     assert (config.run.experiment, config.run.wandb_proj) == ("x,y", "p,q,r")
@@ -386,7 +386,7 @@ def test_a_resumed_run_may_have_other_coefficients():
         "--with_vtrace False",
     ],
 )
-def test_what_is_not_carried_over_is_refused_by_name(line):
+def test_flag_that_is_not_carried_over_is_refused_by_name(line):
     assert line.split()[0].split("=")[0] in message(GIVEN + line)
 
 
@@ -402,7 +402,7 @@ def test_what_is_not_carried_over_is_refused_by_name(line):
         "--use_cpc=false --seed 4",
     ],
 )
-def test_what_is_done_anyway_is_accepted(line):
+def test_flag_that_asks_for_the_default_is_accepted(line):
     flags.check(parse(GIVEN + line))
 
 

@@ -241,7 +241,7 @@ def test_the_model_is_the_flag_s_where_the_environment_names_none(scripts, flag)
     assert scripts.read("trained").endswith(f"--llm_model {model}\n")
 
 
-def test_without_curl(scripts):
+def test_missing_curl_is_one_line(scripts):
     for name in ("dirname", "bash", "env", "date", "setsid"):
         (scripts.folder / "bin" / name).symlink_to(shutil.which(name))
     (scripts.folder / "bin" / "curl").unlink()

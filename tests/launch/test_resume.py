@@ -79,7 +79,7 @@ def test_a_name_in_place_of_a_folder_is_answered_with_the_folder(tmp_path, monke
     assert "--resume first: there is no such folder; name the run's folder, train_dir/first" in capsys.readouterr().err
 
 
-def test_without_a_checkpoint_it_says_how_to_begin_again(folder, capsys):
+def test_run_without_a_checkpoint_says_how_to_begin_again(folder, capsys):
     (folder / "checkpoints" / "256").rmdir()
     assert train.main(["--resume", str(folder)]) == 2
     error = capsys.readouterr().err

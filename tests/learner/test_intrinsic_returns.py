@@ -33,7 +33,7 @@ def add(returns: IntrinsicReturns, steps, times: slice, envs: list[int], gaps: l
 
 
 @pytest.mark.parametrize("size", [1, 5, 24])
-def test_they_are_the_same_however_episodes_are_cut_into_batches(size):
+def test_returns_do_not_depend_on_the_cuts_between_batches(size):
     steps = played()
     returns = IntrinsicReturns(LABELS)
     found = []
@@ -59,7 +59,7 @@ def test_a_batch_may_hold_several_trajectories_of_an_environment():
     np.testing.assert_array_equal(whole.save()["intrinsic_returns"], halves.save()["intrinsic_returns"])
 
 
-def test_what_is_not_known_whole_is_not_reported():
+def test_incomplete_returns_are_not_reported():
     """Of the second environment a trajectory was dropped; a reward of the third is not finite."""
     rewards, is_first, ended = played()
     ended[:], is_first[1:] = False, False

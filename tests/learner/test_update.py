@@ -113,7 +113,7 @@ def test_compiled_it_overwrites_the_state_but_for_what_others_read():
     assert all(x.is_deleted() for x in rest)
 
 
-def test_what_an_update_does_not_change_is_not_copied():
+def test_buffers_that_an_update_keeps_are_not_copied():
     _, state, batch = build()
     update = make_update_fn(
         make_loss_fn(POLICY.apply, LEARNER, RewardCoeffs(1.0, {"counting": 0.5})),

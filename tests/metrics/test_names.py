@@ -107,7 +107,7 @@ def test_an_accelerator_s_memory():
     device_memory(jax.local_devices()[0].memory_stats())
 
 
-def test_what_is_not_in_the_table_is_found():
+def test_metric_missing_from_the_table_is_found():
     names = ["env_steps", "episode/kills", "annotation/failures/http_503"]
     assert undocumented(names) == []
     wrong = ["env_step", "env_steps2", "loss/new", "episode/", "annotation/failures/a/b"]

@@ -82,7 +82,7 @@ def test_places_take_from_a_row_what_they_can_hold():
         ("日本", "日本"),
     ],
 )
-def test_what_steers_a_terminal_is_escaped(text, shown):
+def test_control_characters_are_escaped(text, shown):
     assert printable(text) == shown
 
 

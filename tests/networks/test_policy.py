@@ -151,7 +151,7 @@ def test_pixels_are_shifted_and_scaled():
         (NetworkConfig(rgbcrop=RgbcropConfig(subtype="resnet_impala")), SPEC, "--encoder_type=resnet"),
     ],
 )
-def test_what_cannot_work_is_refused_in_one_line(network, spec, words):
+def test_impossible_networks_are_refused_in_one_line(network, spec, words):
     with pytest.raises(UserError, match=words) as error:
         make_policy(network, spec)
     assert "\n" not in str(error.value)

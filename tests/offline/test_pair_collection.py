@@ -195,7 +195,7 @@ def test_a_full_disk_is_told_in_a_line_before_anything_is_played(tmp_path, capsy
     assert os.listdir(tmp_path) == []
 
 
-def test_what_a_killed_run_leaves_is_removed_by_the_next(tmp_path):
+def test_leftovers_of_a_killed_collection_are_removed_by_the_next(tmp_path):
     words = [f"--directory={tmp_path / 'a'}", "--num_env_steps=1000000000"]
     with subprocess.Popen([sys.executable, "-m", "launch.collect_pairs", *words], stdout=subprocess.DEVNULL) as killed:
         while not list(tmp_path.glob("*/data/*.npy")):

@@ -283,7 +283,7 @@ def test_scoring_is_pure(taught):
     chex.assert_trees_all_equal(first.consts, again.consts)
 
 
-def test_what_scoring_keeps_outlasts_the_gradient_steps_of_another_reward(taught):
+def test_scoring_state_outlasts_the_gradient_steps_of_another_reward(taught):
     _, rewards, state = taught
     if rewards.steps_due():
         pytest.skip("it has steps of its own")
@@ -429,7 +429,7 @@ def test_settings_of_rewards_of_captions_are_refused(name, setting, files):
         check_rewards(config_of(name, files, CATCH, **setting))
 
 
-def test_what_trains_nothing_needs_no_devices_for_a_batch(files, monkeypatch):
+def test_rewards_without_training_need_no_devices_for_a_batch(files, monkeypatch):
     monkeypatch.setattr("jax.devices", lambda *_: [jax.local_devices()[0]] * 3)
     config = config_of("online_motif", files)
     with pytest.raises(UserError, match="--reward_model_batch_size 8: must be a multiple of the 3 devices"):

@@ -51,7 +51,7 @@ def numbers(count, around=3.0):
     return {"x": (around + np.random.default_rng(0).normal(size=count)).astype(np.float32)}
 
 
-def test_it_learns_from_the_rows_held_and_only_from_them():
+def test_trainer_learns_from_the_rows_held_and_only_from_them():
     trainer = trainer_of(reward_model_gradient_steps_per_update=150)
     state = trainer.init({"mean": jnp.float32(0)})
     assert trainer.num_due == 0

@@ -194,7 +194,7 @@ def test_the_end_is_seen_however_long_the_names_are(session):
 
 
 @pytest.mark.parametrize("size", [(ROWS, WIDE), (ROWS + ROWS_BELOW, 80), (ROWS, 80), (10, 30)])
-def test_it_fits_its_terminal(session, size):
+def test_game_fits_its_terminal(session, size):
     table = set_up(PlayConfig())
     rows = view(session, table, "the help", *size, panel_shown=True)
     assert len(rows) <= size[0]
@@ -228,7 +228,7 @@ def test_a_wrong_checkpoint_is_told(tmp_path):
         (PlayConfig(experiment="nobody"), "nobody/config.json can't be read"),
     ],
 )
-def test_what_can_t_be_played(config, message):
+def test_environments_that_can_t_be_played(config, message):
     with pytest.raises(UserError, match=message):
         set_up(config)
 
@@ -274,7 +274,7 @@ def test_a_policy_reads_the_message_it_is_shown(tmp_path, monkeypatch):
     assert seen[1].startswith(b"Hello")
 
 
-def test_what_training_alone_pays_is_not_shown(tmp_path):
+def test_rewards_of_training_alone_are_not_shown(tmp_path):
     write_rewarded_run(tmp_path / "run", {**NETHACK, "llm_reward_type": "rnd,apt", "llm_reward_coeff": 1.0})
     table = set_up(PlayConfig(train_dir=str(tmp_path), experiment="run"))
     assert table.scorer.labels == ["rnd"] and table.not_shown == {"apt": apt.AptReward.only_in_training}

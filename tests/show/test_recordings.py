@@ -134,7 +134,7 @@ def test_long_episodes_are_thinned_out():
         (("--recordings_dir", "/proc/films"), "/proc/films: can't be written"),
     ],
 )
-def test_what_can_t_be_recorded_is_told_before_anyone_plays(train_dir, capfd, monkeypatch, words, message):
+def test_impossible_recording_is_refused_before_play(train_dir, capfd, monkeypatch, words, message):
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     base = ["--train_dir", str(train_dir), "--policy", "random", "--root_env", "NetHackScore-v1", "--record", "1"]
     assert evaluate.main([*base, *words]) == 2

@@ -231,7 +231,7 @@ def test_actors_that_die_are_replaced_until_there_are_too_many(tmp_path):
     assert run.leftovers() == []
 
 
-def test_without_a_server_training_goes_on_and_says_so(tmp_path, unused_port):
+def test_training_without_a_server_goes_on_and_says_so(tmp_path, unused_port):
     words = (*RETRIEVAL, f"--llm_server_addr=127.0.0.1:{unused_port}")
     run = train(tmp_path, *words, "--train_for_env_steps=4096")
     output = run.finish()

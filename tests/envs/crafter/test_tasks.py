@@ -73,7 +73,7 @@ def test_a_goal_that_is_tried_alone(success):
         assert out.records["open_goals"][0, mine] == (not is_paid)
 
 
-def test_who_suggests():
+def test_choice_of_the_suggester():
     def chosen(suggester: str, **crafter) -> str:
         policy = NetworkConfig(encoder_custom="generic_encoder", goal_conditioned=True)
         return with_chosen_env(Config(config_of(suggester=suggester, **crafter), network=policy)).env.goals.suggester
@@ -93,7 +93,7 @@ def test_who_suggests():
         ),
     ],
 )
-def test_what_does_not_fit(config, error):
+def test_settings_that_do_not_fit(config, error):
     with pytest.raises(UserError, match=error):
         env_spec(config)
 

@@ -65,7 +65,7 @@ def test_the_engine_is_still_loaded_anew(game, monkeypatch):
     assert game.follows_clock
 
 
-def test_what_is_not_loaded_has_no_birthday():
+def test_library_that_is_not_loaded_has_no_birthday():
     assert birthday_of("/nowhere/libnethack.so") is None
 
 

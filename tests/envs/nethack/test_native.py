@@ -88,7 +88,7 @@ def make_pair():
         yield lambda *arguments, **named: stack.enter_context(contextlib.closing(Pair(*arguments, **named)))
 
 
-def test_it_is_built_where_there_is_a_compiler():
+def test_stepper_is_built_where_there_is_a_compiler():
     is_known = sys.platform.startswith("linux") and platform.machine() == "x86_64"
     if is_known and (shutil.which("cc") or shutil.which("gcc")):
         assert why_not() == "", "run `make setup`"
@@ -242,7 +242,7 @@ def open_files():
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("is_closed", [True, False])
-def test_nothing_is_left(tmp_path, monkeypatch, is_closed, engine):
+def test_closing_leaves_no_file(tmp_path, monkeypatch, is_closed, engine):
     """A library that stays loaded would be another engine's, whose path is the same: of a file descriptor."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     gc.collect()
@@ -311,7 +311,7 @@ def chosen(**settings):
 
 
 @needs_native
-def test_it_is_chosen_where_possible_unless_python_is_asked_for():
+def test_native_stepper_is_the_default_where_possible():
     assert chosen(engine="wheel") == (NativeVectorEnv, "games are stepped in C; games share the engine's code")
     assert chosen()[0] is NativeVectorEnv
     assert chosen(stepper="python") == (NetHackVectorEnv, "games share the engine's code")

@@ -35,7 +35,7 @@ def play(env) -> tuple[list[bytes], np.ndarray]:
 
 
 @pytest.mark.parametrize("view", ["terminal", "map"])
-def test_it_is_the_game_that_agents_play(tmp_path, view):
+def test_single_game_equals_the_agents_game(tmp_path, view):
     many = NetHackVectorEnv(
         TASKS[TASK], 1, lambda index, episode: SEEDS, max_episode_steps=MAX_STEPS, settings=NetHackConfig(view)
     )

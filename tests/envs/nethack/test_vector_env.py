@@ -283,7 +283,7 @@ def test_a_killed_process_leaves_one_named_folder(tmp_path, engine):
     assert [path.name[:16] for path in tmp_path.iterdir()] == ["oni_jax_scratch_"]
 
 
-def test_as_many_games_as_the_system_allows_files_for():
+def test_number_of_games_is_limited_by_open_files():
     """Two files a game: 1,024 files, the usual limit that a process may raise, are too few for 512 games."""
     program = (
         "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (64, r.getrlimit(r.RLIMIT_NOFILE)[1]))\n"

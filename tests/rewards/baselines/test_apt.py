@@ -80,7 +80,7 @@ def test_the_formula(neighbours):
         state = after
 
 
-def test_what_is_rare_pays():
+def test_rare_observations_pay():
     config = config_of(apt_neighbours=2)
     rewards = make_rewards(config, env_spec(config.env))
     trajectory = test_rnd.steps(0, ends=False)._replace(actions=np.zeros((T, B), np.int32))

@@ -133,7 +133,7 @@ def run(config: Config, num_batches: int, phi: Phi = phi) -> tuple[Episodes, Rew
     return episodes, rewards, paid
 
 
-def test_it_adds_up_to_the_first_and_the_last_potential(tmp_path):
+def test_shaping_adds_up_to_the_first_and_the_last_potential(tmp_path):
     """Over rollouts' edges: -phi(h_0) where an episode terminates, gamma^T phi(h_T) - phi(h_0) where it is cut off."""
     episodes, *_ = run(config_of(tmp_path), 6)
     assert {terminated for *_, terminated in episodes.ended} == {True, False} and len(episodes.ended) > 2 * N
@@ -141,7 +141,7 @@ def test_it_adds_up_to_the_first_and_the_last_potential(tmp_path):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_nothing_is_paid_before_the_scale_is_fixed(tmp_path):
+def test_reward_is_zero_before_the_scale_is_fixed(tmp_path):
     num_steps = 2 * N * T
     scaled, rewards, paid = run(config_of(tmp_path, potential_warmup_steps=num_steps), 6)
     plain, _, unscaled = run(config_of(tmp_path), 6)

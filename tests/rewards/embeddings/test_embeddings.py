@@ -104,7 +104,7 @@ def test_a_server_that_refuses_every_text_is_at_fault():
                 embed(texts)
 
 
-def test_what_was_embedded_before_an_error_is_kept(monkeypatch):
+def test_embeddings_before_an_error_are_kept(monkeypatch):
     monkeypatch.setattr(embeddings, "TEXTS_AT_ONCE", 2)
     asked: list[str] = []
 

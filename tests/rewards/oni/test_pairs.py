@@ -74,7 +74,7 @@ def test_no_more_are_drawn_while_too_many_wait():
     assert waiting[0] <= 10 < 15 <= waiting[1] and waiting[1] == waiting[2] == waiting[4]
 
 
-def test_what_waits_is_asked_about_whole_after_a_resume():
+def test_pending_pairs_are_asked_about_whole_after_a_resume():
     long = [b"%d: " % i + b"x" * 400 for i in range(4)]  # a row holds their beginnings
     draws, resumed = draws_of(), draws_of()
     draws.draw(captions_of(long))
@@ -90,7 +90,7 @@ def test_what_waits_is_asked_about_whole_after_a_resume():
     assert resumed.waiting() == saved.waiting()
 
 
-def test_what_waits_is_bounded_also_where_the_same_few_pairs_come_again_and_again():
+def test_pending_pairs_are_bounded_though_the_same_few_repeat():
     draws, captions = draws_of(max_waiting=15), captions_of(TEXTS[:2])
     for _ in range(100):
         draws.draw(captions)

@@ -101,7 +101,7 @@ def test_fasttext_without_parts_knows_its_words_only(tmp_path):
         (b"2 3\n" + bytes(range(256)), "not a word and 3 numbers"),
     ],
 )
-def test_what_is_no_text_of_word_vectors_is_refused(tmp_path, data, said):
+def test_file_without_word_vectors_is_refused(tmp_path, data, said):
     path = tmp_path / "a.vec"
     path.write_bytes(data)
     assert said in refusal(path, "a")

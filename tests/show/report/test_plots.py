@@ -38,7 +38,7 @@ def test_files_of_what_there_is_data_for(settings, tmp_path):
             assert picture.width >= 1000 and len(set(np.asarray(picture.convert("L")).ravel().tolist())) > 20
 
 
-def test_what_has_no_data_is_told(tmp_path):
+def test_panels_without_data_are_named(tmp_path):
     folder = write_run(tmp_path / "a", [row(1, 1.0, mean_return=1.0)], root_env="Catch-v0")
     written, missing = write_figures(group_runs([Run(str(folder)).metrics(DRAWN, "a")]), str(tmp_path / "plots"))
     assert missing == [

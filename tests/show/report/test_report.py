@@ -167,7 +167,7 @@ def test_no_text_of_a_run_becomes_an_element(page):
 
 
 @pytest.mark.usefixtures("no_figures")
-def test_what_is_missing_is_said_with_the_command_that_makes_it(tmp_path, capsys):
+def test_missing_part_is_named_with_the_command_that_makes_it(tmp_path, capsys):
     run = write_experiment(tmp_path)
     assert made(tmp_path) == 0
     assert capsys.readouterr().out.startswith(f"{run}/report.html: 0.")
@@ -224,7 +224,7 @@ def test_the_run_s_own_recordings_come_before_others(tmp_path):
 
 
 @pytest.mark.usefixtures("no_figures")
-def test_of_recordings_of_a_rank_the_newest_comes_first(tmp_path):
+def test_newest_recording_of_a_rank_comes_first(tmp_path):
     folder = write_experiment(tmp_path) / "recordings"
     folder.mkdir()
     for age, name in enumerate(("median1-run-a-600.gif", "best1-run-a-300.gif", "best1-run-a-1200.gif")):

@@ -139,7 +139,7 @@ def process_pool():
     assert not [actor.name for actor in pool._actors if actor.process.is_alive()]
 
 
-def test_when_one_cannot_be_started_training_ends_and_none_is_left(monkeypatch, tmp_path, capsys):
+def test_failed_start_of_an_actor_ends_training_and_all_actors(monkeypatch, tmp_path, capsys):
     started = []
 
     def start_one(*args, **settings):

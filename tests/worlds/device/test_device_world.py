@@ -47,7 +47,7 @@ def whole(played) -> Trajectory:
     return jax.tree.map(lambda *x: np.concatenate(x), *parts)
 
 
-def test_it_plays_the_environment(played, whole):
+def test_world_plays_the_environment(played, whole):
     batches, episodes, _, _ = played
     step, ended_stats = jax.jit(lambda episode, action: advance(ENV, episode, action, LIMIT)), []
     for i in range(N):
@@ -100,7 +100,7 @@ def test_captions_and_counts_are_those_of_the_states(played, whole):
     np.testing.assert_array_equal(caused_signals[:-1, :, 0], after)
 
 
-def test_it_makes_only_what_rewards_read(played):
+def test_world_makes_only_what_rewards_read(played):
     """Own captions are always there, which every run counts."""
     world, _, _ = make_world(read={"captions_read": (), "reads_counts": False})
     world.start()
@@ -212,7 +212,7 @@ def check_terminal(world: DeviceWorld) -> None:
     assert signal_shown(world) == second  # the third wasn't asked for
 
 
-def test_it_shows_one_environment_when_asked():
+def test_world_shows_one_environment_on_request():
     check_terminal(make_world()[0])
 
 
@@ -279,7 +279,7 @@ def wait_until(make):
     raise AssertionError("nothing within ten seconds")
 
 
-def test_what_is_looked_at_changes_nothing(played):
+def test_looking_changes_nothing(played):
     world, _, _ = make_world()
     world.start()
     for batch in played[0]:

@@ -140,7 +140,7 @@ def test_goals_are_shown_and_paid_as_suggested(repeats):
     assert num_paid > 10 and num_open > 20
 
 
-def test_what_is_known_is_shown():
+def test_known_suggestions_are_shown():
     batches, _ = played(goal_repeats=True)
     worths = {int(caption[14:15]): worth for caption, worth in WORTHS.items()}
     for batch in batches[4:]:
