@@ -62,19 +62,19 @@ _RUNS = flags.DEFINE_list(
 _NEW_MESSAGES = flags.DEFINE_float("new_messages", 4e-3, "New messages per environment step.", 0.0)
 
 THREAD = "inference_thread_cpu_secs_per_step"
-NUM_STEPS = 2e9  # of the run whose hours are predicted
-HOST_PROCESSES, HOST_GAMES, HOST_BATCH = 32, 2048, 16_384  # of a large host, for its inference thread
+NUM_STEPS = 2e9  # steps of the run whose hours are predicted
+HOST_PROCESSES, HOST_GAMES, HOST_BATCH = 32, 2048, 16_384  # a large host's, for its inference thread
 
 
 @dataclasses.dataclass(frozen=True)
 class Costs:
     """Costs of one environment step, each measured alone."""
 
-    acting_core_secs: float  # of a core: the game, its observations, the ring, and inference without the network
+    acting_core_secs: float  # a core's time: the game, its observations, the ring, and inference without the network
     inference_core_secs: float
     update_core_secs: float
-    thread_secs: float  # of a core, of the inference thread
-    link_bytes: float  # to the accelerator, once to act and once to learn
+    thread_secs: float  # a core's time in the inference thread
+    link_bytes: float  # bytes to the accelerator, once to act and once to learn
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Machines:
     gradient_sum_secs: float = 0.0
     games: int = HOST_GAMES
     answerers: int = 1
-    launch_secs: float = 0.0  # of a call of the policy, without Python's lock
+    launch_secs: float = 0.0  # a call of the policy, without Python's lock
 
 
 def answered_steps_per_sec(thread_secs: float, machines: Machines) -> float:

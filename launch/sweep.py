@@ -30,7 +30,7 @@ from oni_jax.settings.config import Config, check_values
 from oni_jax.settings.fields import UserError, counted, setting
 
 MEMORY_OF_RUN_BYTES = 3 << 30  # measured: 1.8 GiB, while a run of NetHack compiles
-SEPARATOR = "\n"  # of words that may hold commas
+SEPARATOR = "\n"  # separates words that may hold commas
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +121,7 @@ def _itself(program: SweepConfig, training: Sequence[str]) -> str:
 
 def _show_next(runs: Sequence[GridRun], folder: str, unfinished: Sequence[str]) -> None:
     train_dir, name = os.path.split(folder)
-    is_drawn = any(last_row(run.folder) for run in runs) and "," not in name  # which joins names
+    is_drawn = any(last_row(run.folder) for run in runs) and "," not in name  # a comma joins names
     plot = [command("plot", PlotConfig(), train_dir=train_dir, experiments=name)] if is_drawn else []
     show(*unfinished, *plot, command("ls", ListConfig(), train_dir=folder))
 

@@ -26,7 +26,7 @@ from oni_jax.settings.learning import NetworkConfig, TorchbeastConfig
 from oni_jax.settings.worlds import CrafterConfig, EnvConfig
 from oni_jax.types import EVERYTHING, EnvSpec
 from tests.envs.outputs import are_equal
-from tests.support import corridor_plugin, memory_env  # which register their own
+from tests.support import corridor_plugin, memory_env  # they register their environments
 from tests.support.processes import equal_on_devices
 
 ENVS = [next(iter(environment.names)) for environment in ENVIRONMENTS]
@@ -61,8 +61,8 @@ def fitting() -> Iterator[tuple[str, str]]:
 
 
 PAIRS = list(fitting())
-DEAR = ("bk_encoder", "nle_torchbeast_encoder")  # to compile; in tests/golden, too
-OWN_ENVIRONMENTS = {  # of encoders that don't take whatever there is
+DEAR = ("bk_encoder", "nle_torchbeast_encoder")  # slow to compile; tests/golden has them, too
+OWN_ENVIRONMENTS = {  # environments of encoders that don't take whatever there is
     "nle_rgbcrop_encoder": ["NetHackScore-v1"],
     "nle_torchbeast_encoder": ["NetHackScore-v1"],
     "nle_embedded_encoder": ["NetHackScore-v1"],

@@ -78,7 +78,7 @@ def check(folder: pathlib.Path, number: int, num_updates: int) -> None:
     assert done["labels_held"] > 0 and done["rewarded_steps"] > 0
     assert any(name.startswith("episode/intrinsic_return/") and value > 0 for name, value in done.items() if value)
     assert Run(str(folder / "run")).config.devices == DevicesConfig()  # they are no single process's
-    assert done["episodes"] > 0.8 * done["env_steps"] / 9  # of all processes: an episode has nine steps
+    assert done["episodes"] > 0.8 * done["env_steps"] / 9  # all processes' episodes: an episode has nine steps
 
 
 def wait_for_updates(folder: pathlib.Path, run: Launched, number: int) -> None:
@@ -98,7 +98,7 @@ def kill_one(folder: pathlib.Path, number: int, killed: int) -> None:
     for run, output in zip(runs, outputs):
         assert run.leftovers() == [] and run.process.returncode != 0
         told.append(output.splitlines()[-1].startswith("error: another process of this run is gone"))
-        # What ends a process from within JAX or gloo: the first one has died, or several leave at the same moment.
+        # Errors within JAX or gloo that end a process: the first one has died, or several leave at the same moment.
         assert told[-1] or "another task died" in output or "gloo::" in output, output
     assert any(told) or killed == 0
     assert told == [True] or number > 2 or killed == 0
@@ -286,7 +286,7 @@ def test_peers_by_slurm_and_flags(monkeypatch):
     always |= {"initialization_timeout": 2 * meeting.MEETING_SECS}
     given = {"num_processes": 3, "process_id": 2}
     assert found(DevicesConfig(coordinator_address="a:1", **given)) == "peers"
-    monkeypatch.setenv("SLURM_NTASKS", "4")  # of a job whose script runs us once
+    monkeypatch.setenv("SLURM_NTASKS", "4")  # a job whose script runs us once
     assert isinstance(found(DevicesConfig()), SingleProcess)
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
     assert isinstance(found(DevicesConfig(num_processes=1)), SingleProcess)

@@ -80,8 +80,8 @@ PROGRAMS: dict[str, Any] = {
 }
 OF_OTHERS = {"flag-name", "flag_name", "nox", "help", "host", "port", "x"}  # forms of flags, and those of servers
 OF_OTHERS |= {"partition", "logdir", "enable-prefix-caching", "model-path", "hypothesis-profile", "sbatch"}
-OF_OTHERS |= {"alg", "precollect"}  # of published programs
-OF_OTHERS |= {"no-deps"}  # of pip
+OF_OTHERS |= {"alg", "precollect"}  # flags of published programs
+OF_OTHERS |= {"no-deps"}  # a flag of pip
 OF_OTHERS |= {"project-directory", "build", "abort-on-container-exit", "array"}
 
 
@@ -254,7 +254,7 @@ REGISTERED = """import json
 from oni_jax.envs.registry import environment_names
 from oni_jax.networks.registry import ENCODERS
 from oni_jax.rewards.registry import REWARD_TYPES
-print(json.dumps([list(environment_names()), list(REWARD_TYPES), list(ENCODERS)]))"""  # without the tests' plugins
+print(json.dumps([list(environment_names()), list(REWARD_TYPES), list(ENCODERS)]))"""  # no plugins of tests
 
 
 def test_everything_is_named():

@@ -15,7 +15,7 @@ WORDS = (
         r"\b(?:a|an|the|its|of|each|own|their|\w+'s) shares?\b|shares? of\b|_shares?\b",
         "fraction, or shard",
         r"\"_share\"",
-    ),  # of old metrics
+    ),  # names of old metrics
     (
         r"\bplace[sd]?\b",
         "index, slot, row, position; put on the device",
@@ -28,7 +28,7 @@ WORDS = (
     (
         r"\bunits?\b",
         "group of environments",
-        # of measure, of a network, and of checkpoints' keys
+        # units of measure, of a network, and of checkpoints' keys
         r"unit_\{|\.unit\b|unit: str|dense unit|units with|time_unit|TIME_UNIT|unit, factor|unit} of|a unit|\| unit",
     ),
     (r"\b(?:owed|lot|whoever)\b", "pending; all; who", ""),

@@ -88,7 +88,7 @@ class Reader:
 
     def __init__(self, language: Language | None, wrong_fraction: float = 0.0, wrong_seed: int = 0):
         self._rules, self._wrong_fraction, self._wrong_seed = load_rules(language), wrong_fraction, wrong_seed
-        self._earlier: dict[str, Judgement] = {}  # of free answers, by their words
+        self._earlier: dict[str, Judgement] = {}  # words of a free answer -> judgement
         paths = sorted(pathlib.Path(language.prompts).glob("*.json")) if language else ()
         self._files = [read_prompt_file(path) for path in paths]
         self._read_instructions = functools.lru_cache(maxsize=64)(self._instructions)

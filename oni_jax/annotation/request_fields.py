@@ -18,7 +18,7 @@ CONSTRAINTS: Mapping[str, Callable[[Sequence[str]], dict[str, Any]]] = {
     "none": lambda labels: {},
     "vllm": lambda labels: {"structured_outputs": {"choice": list(labels)}},
     "sglang": lambda labels: {"regex": f"({'|'.join(labels)})"},
-    # Under a grammar the plain log-probabilities are still those of the unrestricted model.
+    # Plain log-probabilities under a grammar are still those of the unrestricted model.
     "llamacpp": lambda labels: {
         "grammar": f"root ::= {_alternatives(labels)}",
         "post_sampling_probs": True,

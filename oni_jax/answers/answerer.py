@@ -35,7 +35,7 @@ class Answerer(NamedTuple):
     """Whose answers come first, and who is asked for the rest."""
 
     file: AnswerFile | None
-    path: str  # of the file
+    path: str  # path of the file
     asks: str  # SERVER, JUDGE or NOBODY
 
 
@@ -142,7 +142,7 @@ def open_questions(
         UserError: bad prompts or answers, or a required server that does not answer.
     """
     found = [find_answerer(config, language, kind) for config, kind in asked]
-    servers: dict[AnnotationConfig, AnnotationConfig] = {}  # of settings apart from the goal
+    servers: dict[AnnotationConfig, AnnotationConfig] = {}  # settings apart from the goal -> server
     for (config, _), answerer in zip(asked, found):
         if answerer.asks and (any_goal := dataclasses.replace(config, goal_key="")) not in servers:
             servers[any_goal] = stack.enter_context(server_or_judge(config, language, shares_cpu, restarts))

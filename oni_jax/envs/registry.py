@@ -167,7 +167,7 @@ def own_spec(config: EnvConfig, observations: Collection[str]) -> EnvSpec:
     Raises:
         UserError: see `env_spec`.
     """
-    shows_key = find_environment(config).device is not None  # of a caption; others show none
+    shows_key = find_environment(config).device is not None  # environments on the host show none
     return env_spec(config, [name for name in sources(observations) if shows_key or name != CAPTION])
 
 

@@ -27,15 +27,15 @@ class Player(NamedTuple):
     """An agent, its origin, and the environment as it observes it."""
 
     experiment: str  # "" for random actions
-    env_steps: int | None  # that it was trained on; None for random actions
+    env_steps: int | None  # training steps; None for random actions
     policy: str  # sample, greedy, random
     env: EnvConfig
     spec: EnvSpec
     agent: Agent
     suggested: Suggested | None = None  # goals by an LLM, where the environment's are one's
-    run: Run | None = None  # that it was trained in; None for random actions
-    scoring: Scoring = Scoring()  # by the rewards of that run
-    goal: str = ""  # of all its episodes, for an agent of several; "": none is asked for
+    run: Run | None = None  # run that it was trained in; None for random actions
+    scoring: Scoring = Scoring()  # scoring by the rewards of that run
+    goal: str = ""  # goal of all its episodes, for an agent of several; "": none is asked for
 
     @property
     def name(self) -> str:
@@ -113,7 +113,7 @@ def load_player(config: EvaluationConfig, experiment: str, env_steps: int | None
     greedy = config.policy == GREEDY
     if run.config.env.goals.suggester in BY_LLM:
         goals = load_goals(run, env, found)
-    else:  # of the run that it is compared with
+    else:  # the run that it is compared with
         goals = load_goals(Run(os.path.join(config.train_dir, config.experiment)), env, None)
     agent = PolicyAgent(policy, spec, params, config.seed, greedy)
     return Player(experiment, found, GREEDY if greedy else SAMPLE, env, spec, agent, goals, run, goal=goal)

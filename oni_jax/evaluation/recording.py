@@ -36,7 +36,7 @@ class Replay(NamedTuple):
     captions: Sequence[bytes]  # [L + 1]
     rewards: np.ndarray  # [L] float32, the environment's
     intrinsic: np.ndarray  # [K, L] float32, before the coefficients; NaN where they can't be computed
-    terminals: dict[int, Terminal]  # by t, those requested; empty without a terminal
+    terminals: dict[int, Terminal]  # t -> terminal, where requested; empty without a terminal
     turns: Sequence[int | None]  # [L + 1] game times, where there are any; empty without a terminal
     goals: Sequence[str]  # [L + 1] of the episode, where it has one that a reward pays by; else empty
     mismatch: str  # difference from the episode's end; "" for none

@@ -8,7 +8,7 @@ from collections import deque
 from oni_jax.host.runtime import ChildError
 
 WINDOW_SECS = 600.0
-MAX_RESTARTS = 10  # within WINDOW_SECS, of the processes that answer
+MAX_RESTARTS = 10  # bound within WINDOW_SECS, for the processes that answer
 
 
 class Restarts:
@@ -23,9 +23,9 @@ class Restarts:
         self._max_restarts, self._limited_by = max_restarts, limited_by
         self._lost_at: deque[float] = deque()
         self._error: ChildError | None = None
-        self._raised_at: dict[str, float] = {}  # by the error
+        self._raised_at: dict[str, float] = {}  # error -> time
         self._lock = threading.Lock()
-        self.num_lost = 0  # in all
+        self.num_lost = 0  # the total
 
     def count(self, what: str, text: str, window_secs: float = WINDOW_SECS) -> str:
         """Counts a loss. Returns, in words, how many there were of those allowed.

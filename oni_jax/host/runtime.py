@@ -29,7 +29,7 @@ _SPAWN = get_context("spawn")
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
-KILL_SECS = 5.0  # for a killed process to end; one that waits for a dead disk does not
+KILL_SECS = 5.0  # time for a killed process to end; one that waits for a dead disk does not
 LEAVE_SECS = 3.0  # grace period after a second SIGINT
 LEFT_AT_ONCE = "interrupted twice: left at once"
 
@@ -128,7 +128,7 @@ def start_child(
 def _child_main(
     name: str, body: Callable[..., None], connection: Connection, args: tuple, cleans_up: bool, niceness: int
 ) -> None:
-    _prctl(_PR_SET_NAME, name.encode())  # for `top` and `ps`
+    _prctl(_PR_SET_NAME, name.encode())  # name in `top` and `ps`
     os.nice(niceness)
     if not cleans_up:
         die_with_parent(parent.pid if (parent := parent_process()) else None)
@@ -148,7 +148,7 @@ def _child_main(
 def has_hung_up(connection: Connection) -> bool:
     """Returns whether the other side of a connection has closed it, or its process has ended."""
     poll = select.poll()
-    poll.register(connection, 0)  # what is always reported: that it has hung up
+    poll.register(connection, 0)  # a hang-up is always reported
     return bool(poll.poll(0))
 
 

@@ -103,10 +103,10 @@ class Learner:
         self._device_idles = jax.default_backend() != "cpu" and peers.num == 1
         self._prefetches = world.runs_ahead and peers.num == 1
         self.message_counts = MessageCounts()
-        self.reports: deque[WorldReport] = deque()  # of all processes' worlds, until the caller removes them
-        self.distributions: Mapping[str, Array] = {}  # of the last update, on this process's first device
+        self.reports: deque[WorldReport] = deque()  # reports of all processes' worlds, until the caller removes them
+        self.distributions: Mapping[str, Array] = {}  # distributions of the last update, on this process's first device
         self.trajectory_wait, self.lookup_wait = WaitClock(), WaitClock()
-        # Of all processes, until the caller removes them; K = 0 without an intrinsic reward.
+        # Returns of all processes, until the caller removes them; K = 0 without an intrinsic reward.
         self.intrinsic_returns: deque[np.ndarray] = deque()
         self.running_returns = IntrinsicReturns(reward.paying)
         self._next: Taken | None = None

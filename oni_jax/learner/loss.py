@@ -22,7 +22,7 @@ class RewardCoeffs(NamedTuple):
     """Coefficients of the summed rewards."""
 
     extrinsic: float
-    intrinsic: Mapping[str, float]  # of K rewards, by label
+    intrinsic: Mapping[str, float]  # label -> number, for K rewards
 
 
 class LossInputs(NamedTuple):
@@ -30,7 +30,7 @@ class LossInputs(NamedTuple):
 
     actions: Array  # int32
     behaviour_log_probs: Array
-    old_values: Array  # by the network that acted
+    old_values: Array  # values by the network that acted
     rewards: Array  # weighted sum of extrinsic and intrinsic
     terminations: Array  # bool
     truncations: Array  # bool

@@ -27,7 +27,7 @@ class TrainState(NamedTuple):
 class Batch(NamedTuple):
     """Inputs of an update, on the devices."""
 
-    payload: PyTree  # of the world, see `unpack`
+    payload: PyTree  # payload of the world, see `unpack`
     features: Features  # the rewards' look-ups
 
 

@@ -15,8 +15,8 @@ from oni_jax.settings.fields import printable
 from oni_jax.types import NO_MESSAGE, Answer
 
 COMPARED = ("mean_return", "mean_length", "env_steps_per_sec_overall")
-ANSWERS_SECS = 60.0  # between texts of answers, at least
-NUM_ANSWERS = 3  # in a text
+ANSWERS_SECS = 60.0  # shortest interval of texts of answers
+NUM_ANSWERS = 3  # answers in a text
 
 
 class TensorBoardSink:

@@ -19,7 +19,7 @@ from oni_jax.settings.fields import printable
 from oni_jax.settings.json_text import unsealed
 from oni_jax.settings.run import RunConfig
 
-NUM_ANSWERS = 8  # in a table
+NUM_ANSWERS = 8  # answers in a table
 
 
 class WandbSink:

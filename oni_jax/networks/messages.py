@@ -83,7 +83,7 @@ class MessageNetwork(nn.Module):
         embed_and_convolve = conv_of_characters(table.astype(self.dtype), kernel) if cpu.is_used() else None
 
         def embed(characters: Array) -> Array:
-            return table[characters].astype(self.dtype)  # in this order the gradient is summed in float32
+            return table[characters].astype(self.dtype)  # this order sums the gradient in float32
 
         def network(messages: Array, conv2d: Conv2d) -> Array:
             first = embed_and_convolve or (lambda characters: conv1d(embed(characters), kernel, conv2d))

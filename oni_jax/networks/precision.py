@@ -17,7 +17,7 @@ from oni_jax.types import Array
 class Precision(NamedTuple):
     """Types that a network computes in."""
 
-    dtype: jnp.dtype  # of activations, and so of the operands of products
+    dtype: jnp.dtype  # type of activations, and so of the operands of products
     float32_products: str  # `jax.default_matmul_precision` of products with float32 operands
 
 

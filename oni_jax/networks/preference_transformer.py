@@ -16,7 +16,7 @@ from oni_jax.networks.precision import PRECISIONS, Dense
 from oni_jax.types import Array
 
 _FAN_IN_NO_BIAS = Initialization(FAN_IN_UNIFORM.kernel)
-_EPS = 1e-5  # of layer normalisation
+_EPS = 1e-5  # epsilon of layer normalisation
 _PRECISION = PRECISIONS["float32"].float32_products
 
 

@@ -89,7 +89,7 @@ def play(player: Player, config: SegmentsConfig, number: int, stop: StopRequest)
     shown = tuple(dict.fromkeys((*names, *player.spec.observations)))  # the policy may read captions
     make_env = functools.partial(make_vector_env, player.env, seed=seed, observations=shown, suggested=player.suggested)
     envs = Envs(make_env, env_spec(player.env, shown), group_size=num_envs)
-    running: dict[int, _Running] = collections.defaultdict(lambda: _Running([], [], [], []))  # by the episode's index
+    running: dict[int, _Running] = collections.defaultdict(lambda: _Running([], [], [], []))  # keyed by episode
     waiting: dict[int, Segment] = {}
     index = 0
     for step in playing.play(envs, player.agent, config.episodes, stop):

@@ -102,7 +102,7 @@ class PreferenceFile:
             is_made[self._rows.start : self._rows.stop] = False
         try:
             if not is_made.any():
-                if len(self._rows) == len(is_made):  # which no other process labels
+                if len(self._rows) == len(is_made):  # no other process labels these
                     write_atomically(path, note)
                 else:
                     with _created_once(path) as partial:

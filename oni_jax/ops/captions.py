@@ -7,7 +7,7 @@ import numpy as np
 
 from oni_jax.types import CaptionBatch, StepCaptions
 
-NO_CAPTIONS = CaptionBatch((), np.zeros((0, 0), np.int32))  # of an end that is not read
+NO_CAPTIONS = CaptionBatch((), np.zeros((0, 0), np.int32))  # captions of an end that is not read
 
 
 class LazyRows(Mapping[str, np.ndarray]):

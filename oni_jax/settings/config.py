@@ -48,7 +48,7 @@ class Config:
     annotation: AnnotationConfig = AnnotationConfig()
     pretrained: PretrainedConfig = PretrainedConfig()
     run: RunConfig = RunConfig()
-    others: tuple[tuple[RewardConfig, AnnotationConfig], ...] = ()  # of the second, third, ... reward
+    others: tuple[tuple[RewardConfig, AnnotationConfig], ...] = ()  # settings of the second, third, ... reward
 
     def terms(self) -> list["Config"]:
         """Returns one Config per reward, with that reward alone."""

@@ -86,7 +86,7 @@ def nearest_first(word: str, known: Iterable[str], rest: str, written: str = "")
 
 PLUGINS = "plugins"  # key of a field's metadata, see `plugin_sections`
 COUNT = "[1, inf)"
-WIDTH, DEPTH = "[1, 65536]", "[1, 1024]"  # of a network: XLA aborts the process at sizes that overflow
+WIDTH, DEPTH = "[1, 65536]", "[1, 1024]"  # bounds of a network: XLA aborts the process at sizes that overflow
 
 
 POSITIVE = "(0, inf)"
@@ -139,7 +139,7 @@ class Unread:
     """A section of a run whose plugin is not loaded, as config.json has it."""
 
     name: str
-    values: tuple[tuple[str, Any], ...]  # by flag
+    values: tuple[tuple[str, Any], ...]  # (flag, value)
 
 
 def section_name(kind: type) -> str:
@@ -167,7 +167,7 @@ def sections(config: Any, name: str = "") -> dict[str, Any]:
 class Setting:
     """A field of a section as users know it."""
 
-    name: str  # of the flag; code knows the field by where it belongs, such as reward.rnd.output_dim
+    name: str  # name of the flag; code knows the field by where it belongs, such as reward.rnd.output_dim
     type: Any  # int, float, bool or str
     default: Any
     metadata: Mapping[str, Any]  # arguments of `setting`
@@ -178,7 +178,7 @@ def own_settings(section: Any) -> Iterator[tuple[Setting, Any]]:
     for name, value in section.values if isinstance(section, Unread) else ():
         yield Setting(name, type(value), None, setting(None, "", within="[-inf, inf]").metadata), value
     for field in dataclasses.fields(section):
-        if "help" in field.metadata:  # by `setting`
+        if "help" in field.metadata:  # `setting` made it
             kind = field.type if isinstance(field.type, type) else type(field.default)  # a module may annotate by texts
             yield Setting(_flag(field), kind, field.default, field.metadata), getattr(section, field.name)
 

@@ -115,7 +115,7 @@ def build_training(
     check_memory(plan, sum(x.size for x in jax.tree.leaves(shapes)), peers.num)
     state = fresh_state(config.run.seed, policy, spec, rewards, optimizer, makers.params)
     state, saved, progress = resume_state(config, state, checkpoints, annotator.labels_of, folder, peers)
-    # With its final sharding: another one after the reward's first gradient step would compile the update again.
+    # Its final sharding: another one after the reward's first gradient step would compile the update again.
     state = replicas.put(state)
     if saved:
         rewards.restore(saved.reward)

@@ -38,7 +38,7 @@ from oni_jax.training.labels import LABEL_COUNTS, label_row, of_servers
 from oni_jax.training.limits import find_limit
 from oni_jax.worlds.base import World, WorldReport
 
-COUNTS = ("episodes", "actor_restarts", "game_restarts", "bad_updates")  # of Progress
+COUNTS = ("episodes", "actor_restarts", "game_restarts", "bad_updates")  # counts of Progress
 OnRow = Callable[[Mapping[str, Any]], object]
 
 
@@ -49,7 +49,7 @@ class Progress:
     env_steps: int = 0
     updates: int = 0
     rewarded_steps: int = 0
-    policy_lag_sum: float = 0.0  # of the batches' mean lags
+    policy_lag_sum: float = 0.0  # sum of the batches' mean lags
     train_secs: float = 0.0
     episodes: int = 0
     actor_restarts: int = 0
@@ -100,8 +100,8 @@ class Training:
         self._max_episode_steps = step_limit(config.env)
         self._gauges = Gauges(learner, world, annotator)
         self._unsaved = ""  # why nothing was given to the last save
-        self._notes: list[str] = []  # of the environments, to be printed
-        self._metrics: Scalars = {}  # of the last update
+        self._notes: list[str] = []  # notes of the environments, to be printed
+        self._metrics: Scalars = {}  # metrics of the last update
         self._bad_updates = BadUpdates(config.learner.max_bad_updates)
         self.compilations = CompilationCounter()
         self._secs_before, self._steps_before = progress.train_secs, progress.env_steps
@@ -347,7 +347,7 @@ class Training:
             return {}
         try:
             return self._row(self._metrics)
-        except Exception:  # of a part that died
+        except Exception:  # an error of a part that died
             return self._counted(self._metrics)
 
     def _counted(self, metrics: Scalars) -> Row:

@@ -9,7 +9,7 @@ from oni_jax.settings.fields import counted
 from oni_jax.worlds.actors.pool import num_workers
 
 FLOAT_BYTES = 4
-COPIES = 4  # of parameters: they, their gradients, and Adam's two moments
+COPIES = 4  # copies of parameters: they, their gradients, and Adam's two moments
 SMALLER_UPDATE = "--batch_size, --rollout or --hidden_size"
 
 

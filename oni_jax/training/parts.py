@@ -55,9 +55,9 @@ def open_annotator(plan: Plan, folder: str, is_primary: bool = True) -> Iterator
         yield NoAnnotator()
         return
     asked = plan.questions
-    # On a CPU, environments there have no time to spare: who answers takes what is left.
+    # Environments on a CPU have no time to spare: the process that answers takes what is left.
     shares_cpu = plan.environment.device is not None and jax.default_backend() == "cpu"
-    restarts = Restarts()  # of the judge and of the process that asks
+    restarts = Restarts()  # restarts of the judge and of the process that asks
     with ExitStack() as stack:
         prompts = open_questions(asked, plan.language, stack, shares_cpu, restarts)
         soft = {

@@ -158,7 +158,7 @@ def test_refused_field_is_dropped_once_and_for_all(constraint, field):
     assert client.events["fields_dropped"] == 1
 
 
-NEW_MODEL = {  # what OpenAI's newer models say, in this order
+NEW_MODEL = {  # errors of OpenAI's newer models, in this order
     "max_tokens": "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' "
     "instead.",
     "temperature": "Unsupported value: 'temperature' does not support 0.1 with this model. Only the default (1) value "

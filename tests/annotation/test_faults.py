@@ -157,7 +157,7 @@ def test_each_fault_is_named_and_put_right(store, monkeypatch, name, fault):
 
     def script(request):
         if request.number in FAULTY_REQUESTS and (len(request.messages) > 1 or name != "bad_indices"):
-            return fault(request)  # of one choice the index does not matter
+            return fault(request)  # one choice needs no index
         good.extend(request.messages)
         return choices(good_choices(request))
 

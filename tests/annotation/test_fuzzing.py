@@ -269,7 +269,7 @@ ADDRESS_PARTS += ["xn--", "-", "_", "[", "]", "%25", "65536", "é", "\n", " "]
 
 
 def same_host(one: str, other: str) -> bool:
-    if ":" in one:  # of which there are several spellings
+    if ":" in one:  # these have several spellings
         return ipaddress.ip_address(one) == ipaddress.ip_address(other)
     return one == other
 

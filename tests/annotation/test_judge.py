@@ -24,7 +24,7 @@ from tests.support.judge_faults import FAULTS
 
 GOALS = ("defaultgoal", "zeroknowledge", "combat", "gold", "stairs")
 
-# What NetHack prints, and the goals that it helps.
+# NetHack's messages, and the goals that they help.
 VERDICTS = [
     (b"You kill the jackal!", "defaultgoal zeroknowledge combat"),
     (b"You destroy the kobold zombie!  The newt bites!", "defaultgoal zeroknowledge combat"),
@@ -310,7 +310,7 @@ def test_a_fraction_of_the_items_is_answered_wrongly(kind):
     )
     differ, differ_elsewhere = ([a.label != b.label for a, b in zip(right, verdicts)] for verdicts in (wrong, others))
     assert 0.12 < np.mean(differ) < 0.28 and wrong == again
-    assert 0.01 < np.mean(np.logical_and(differ, differ_elsewhere)) < 0.08  # of another seed: independently
+    assert 0.01 < np.mean(np.logical_and(differ, differ_elsewhere)) < 0.08  # seeds are independent
     assert all(one.label != other.label for one, other in zip(right, always))
     for verdict in wrong:
         assert label_of(read_choice({"text": verdict.text}, prompt.kind, prompt.answer_key)) == verdict.label

@@ -468,6 +468,6 @@ def test_upgrade_waits_for_a_writer_of_the_earlier_form(path):
     assert process.communicate(timeout=60)[0] == "open\n"
     expected = [*held, labelled((b"mine",), 1, 0.5), labelled((b"new",), 1)]
     assert sorted(LabelStore(path).all("m", "d")) == sorted(expected)
-    with pytest.raises(sqlite3.OperationalError, match="no such table"):  # that run asks again, and is told
+    with pytest.raises(sqlite3.OperationalError, match="no such table"):  # the run asks again, and gets this error
         database.execute("INSERT INTO labels VALUES (1, x'00', 1, 0.5, '', 0)")
     database.close()

@@ -104,7 +104,7 @@ def test_each_message_once_and_newest_first(store):
     assert outcome.asked[1] == [b"message %d" % i for i in range(17, 9, -1)]
     assert sorted(flat(outcome.asked)) == all_messages(20)
     assert outcome.stats["labels_asked"] == 20 and outcome.stats["state"] == "ok"
-    # what the store holds is handed out, and never asked again
+    # stored answers are handed out, and never asked again
     again = run(labels, store, 20)
     assert again.messages == all_messages(20) and not again.asked
 

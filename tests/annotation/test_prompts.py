@@ -80,7 +80,7 @@ def test_goal_in_ones_own_words(kind, version):
     assert goal_text(config, kind) == config.goal
     other = load_prompt(dataclasses.replace(config, goal="Pet every dog."), kind)
     assert len({prompt.digest, other.digest, with_key.digest}) == 3
-    # where it takes its place, the goal key makes no difference
+    # a prompt that replaces it makes the goal key irrelevant
     assert prompt == load_prompt(dataclasses.replace(config, goal_key="gold"), kind)
 
 

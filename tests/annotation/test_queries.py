@@ -105,7 +105,7 @@ def test_answers_that_are_checked_pass_as_they_are(kind):
     [
         *[(kind, Annotation(ITEMS[kind], kept)) for kind in KINDS for kept in (b"", b"1", b"9 0.5", b"riddle \x1b[2J")],
         *[(kind, Annotation(ITEMS[kind], None)) for kind in KINDS],
-        ("classification", labelled(ITEMS["ranking"], 1)),  # of another size
+        ("classification", labelled(ITEMS["ranking"], 1)),  # another size
         ("ranking", labelled(ITEMS["classification"], 1)),
         ("ranking", labelled((KILL, WALL, KILL), 1)),
         ("classification", labelled((KILL,), 2)),  # a label of ranking's

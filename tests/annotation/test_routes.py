@@ -108,7 +108,7 @@ def test_proxy_gets_its_password_and_no_line_shows_it(monkeypatch):
 def test_proxy_that_refuses_is_named(monkeypatch, scheme, variable):
     found, _ = by_proxy(monkeypatch, variable, f"{scheme}://{HOST}/v1", status=503)
     assert found.server_at_fault and variable in found.detail and f"{HOST} in NO_PROXY" in found.detail
-    assert found.name == ("proxy" if scheme == "https" else "http_503")  # which may be the server's
+    assert found.name == ("proxy" if scheme == "https" else "http_503")  # it may be the server's
 
 
 def test_dead_proxy_is_named_while_running_and_at_the_start(monkeypatch):

@@ -356,7 +356,7 @@ def test_each_question_has_its_own_answers(judge, store, start_all):
     stats = service.stats()
     assert stats["labels_asked"] == stats["labels_held"] == stats["completion_tokens"] == len(expected)
     assert stats["backlog"] == stats["in_flight"] == 0 and (stats["state"], stats["problem"]) == ("ok", "")
-    assert {len(answer.item) for answer in service.answers()[:3]} == {1, 2}  # in turn
+    assert {len(answer.item) for answer in service.answers()[:3]} == {1, 2}  # questions take turns
     for answer in service.answers():
         words = ("not helpful", "helpful") if len(answer.item) == 1 else ("first", "second")
         assert answer.said in {words[label] for (item, _), label in expected.items() if item == answer.item}
@@ -434,7 +434,7 @@ def test_a_row_of_the_store_that_is_no_answer_ends_it(judge, store, start_all):
     store.put_many(config.llm_model, load_prompt(config, "ranking").digest, [(Annotation(PAIRS[0], b"riddle"), "")])
     fine = start_all((config,))
     fine.submit(queries(KILLS[:1]))
-    collect(fine, 1)  # what others asked is not looked at
+    collect(fine, 1)  # foreign answers are not looked at
     service = start_all((config,), (config, "ranking"))
     with pytest.raises(ChildError, match="^annotation: label store: a row is no ranking.*$"):
         wait_for(service, lambda stats: False)

@@ -53,7 +53,7 @@ def test_hosts_wait_for_each_other_once_an_update():
     found = predict(COSTS, machines, 64 * 4096)
     assert found["env_steps_per_sec"] == pytest.approx(64 * 4096 / (4096 / one + 0.02))
     assert found["waiting_for_gradients_fraction"] == pytest.approx(0.02 / (4096 / one + 0.02))
-    # Of the same batch in smaller parts, more is waiting.
+    # More waiting for the same batch in smaller parts.
     assert predict(COSTS, machines, 4096)["waiting_for_gradients_fraction"] > found["waiting_for_gradients_fraction"]
 
 

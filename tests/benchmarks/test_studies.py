@@ -232,7 +232,7 @@ def test_cases_that_are_there_are_not_trained_again(tiny, tmp_path):
 
 def test_preparation_is_made_once(tiny, tmp_path, capfd):
     made = tmp_path / "made"
-    (made / "goals").mkdir(parents=True)  # of a preparation that did not end
+    (made / "goals").mkdir(parents=True)  # leftovers of a preparation that did not end
     command = "launch.collect_segments --policy random --root_env Catch-v0 --episodes 1 --directory"
     study = dataclasses.replace(tiny, prepared=str(made), prepare=(f"{command} {made}/segments",))
     program.prepare(study)

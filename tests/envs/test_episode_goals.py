@@ -151,7 +151,7 @@ def test_device_world_counts_as_the_host_does():
         for t, i in np.ndindex(*goals.shape):
             caption, goal = captions.captions[captions.index[t, i]], int(goals[t, i])
             seen[i] = {} if is_first[t, i] else seen[i]
-            if not is_first[t, i] and previous[i] != goal:  # what the last action led to
+            if not is_first[t, i] and previous[i] != goal:  # the last action's result
                 under = (caption, int(previous[i]))
                 seen[i][under] = seen[i].get(under, 0) + 1
             seen[i][caption, goal] = seen[i].get((caption, goal), 0) + 1

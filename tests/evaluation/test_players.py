@@ -34,7 +34,7 @@ def test_the_checkpoints_of_a_word(train_dir):
     write_returns(train_dir / "catch", [(300, 5.0), (600, 7.0), (620, 8.0), (650, 9.0), (960, 6.0)])
     assert choose("best") == [640]  # 650 was after it
     write_returns(train_dir / "catch", [(300, 5.0), (650, 9.0), (960, 5.0)])
-    assert choose("best") == [960]  # of equals the newest
+    assert choose("best") == [960]  # the newest of equals
 
 
 def test_a_resumed_run_tells_what_it_did_anew(train_dir):

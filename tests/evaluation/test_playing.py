@@ -128,7 +128,7 @@ def test_a_policy_sees_only_its_own_game(train_dir):
 
 def test_chance_is_fair():
     episodes = random_catch(200)
-    assert len({episode.actions for episode in episodes}) > 190  # of 3^9
+    assert len({episode.actions for episode in episodes}) > 190  # there are 3^9
     counts = np.bincount(np.frombuffer(b"".join(episode.actions for episode in episodes), np.uint8))
     assert abs(counts - 600).max() < 4 * np.sqrt(600 * 2 / 3)  # standard deviations
     assert [episode.actions for episode in random_catch(200, seed=2)] != [episode.actions for episode in episodes]

@@ -17,7 +17,7 @@ from tests.envs.outputs import step_output
 Result = tuple[str, float, float]
 """(output, its largest error, the largest one allowed)"""
 
-TOLERANCES = {"reward": 1e-5}  # of the others 0
+TOLERANCES = {"reward": 1e-5}  # all others have 0
 OBSERVATIONS = ("blstats", "message", "win_chars", "win_colors", "msg_count")  # not compared where an episode ended
 FIRST_OBSERVATIONS = ("reset_blstats", "reset_message", "reset_chars", "reset_colors")
 OUTCOMES = ("reward", "done", "end_status", "dlvl", "gold", "xlvl", "scout", "kill_counts")

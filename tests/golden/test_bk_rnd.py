@@ -32,7 +32,7 @@ from tests.rewards.test_conformance import trajectory_of
 
 T, B, VIEW = 12, 3, (3, 7, 7)
 NUM_UPDATES = 3
-WEIGHT = 1e-4 / (T * B)  # of the published start, where a batch's is 1
+WEIGHT = 1e-4 / (T * B)  # weight of the published start, where a batch's is 1
 
 
 class Flat(nn.Module):

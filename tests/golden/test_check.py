@@ -27,7 +27,7 @@ NUM_OUTPUTS = {
     "running_mean_std": 2,
     "classifier": 3,
     "ranking_loss": 1,
-}  # of the others 2
+}  # all others have 2
 
 
 def outputs_of(names):

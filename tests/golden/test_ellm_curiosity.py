@@ -24,8 +24,8 @@ from tests.golden.test_bk_rnd import Flat
 from tests.rewards.test_conformance import trajectory_of
 
 WIDTH, SIZE, OUTPUTS = 16, 32, 8
-SCALE = 0.5  # of the outputs: half the sum of eight squares is then the mean of the squares as they were
-WEIGHT = 1e-4 / 10  # of the published start, where a batch of ten is 1
+SCALE = 0.5  # scale of the outputs: half the sum of eight squares is then the mean of the squares as they were
+WEIGHT = 1e-4 / 10  # weight of the published start, where a batch of ten is 1
 
 
 class Features(Observations):

@@ -47,7 +47,7 @@ def test_answers_are_read_strictly():
 def test_a_goal_is_reached_together_with_those_of_the_same_meaning():
     names = env_spec(CRAFTER).goals
     cases = [(goal, reached) for goal, reached in recorded("parsing")["achieved_after_one_goal"] if goal in names]
-    assert len(cases) == 5  # of six: `attack the cow` is no goal here, so that nothing is paid for it
+    assert len(cases) == 5  # five of six: `attack the cow` is no goal here, so that nothing is paid for it
     for goal, reached in cases:
         taken = np.array(names) == goal
         together = device_goals.same_meaning(names, SAME)
@@ -110,7 +110,7 @@ def test_actions_are_worth_their_largest_cosine_with_a_suggestion(encoder, reque
         encoder, embed = "minilm", request.getfixturevalue("sentence_encoder")
     num_paid = 0
     for case in recorded("text_reward"):
-        if case["encoder"] != encoder or case["threshold"] == 1:  # where rounding decides
+        if case["encoder"] != encoder or case["threshold"] == 1:  # rounding decides there
             continue
         matcher = Matcher([case["action"]], GoalConfig(threshold=case["threshold"]), embed)
         worth, _ = matcher.of_words(case["suggestions"])
@@ -122,7 +122,7 @@ def test_actions_are_worth_their_largest_cosine_with_a_suggestion(encoder, reque
 
 
 def test_probability_of_yes():
-    cases = [case for case in recorded("yes_no")["cases"] if "Yes" not in case["top_logprobs"]]  # which is one here
+    cases = [case for case in recorded("yes_no")["cases"] if "Yes" not in case["top_logprobs"]]  # it is one here
     assert len(cases) > 10
     for case in cases:
         probability = yes_probability(case["top_logprobs"])

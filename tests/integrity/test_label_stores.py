@@ -161,7 +161,7 @@ def test_store_that_others_write_is_not_taken_for_lost(path, tmp_path):
         time.sleep(LOOK_SECS)
         store.look()
     assert lines == []
-    shutil.rmtree(path.parent)  # which the folder's watch says
+    shutil.rmtree(path.parent)  # the folder's watch says so
     time.sleep(LOOK_SECS)
     store.look()
     assert lines == [] and not path.parent.exists()

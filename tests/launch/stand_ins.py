@@ -36,7 +36,7 @@ echo "$ONI_STARTED_BY" > started_by
 trap "echo saved >> trained; exit 0" USR1 TERM
 echo "$@" > trained; eval "$BEHAVIOUR" """,
 }
-GOES_ON = "while true; do sleep 0.1; done"  # what training does
+GOES_ON = "while true; do sleep 0.1; done"  # training does this
 
 
 class Scripts:

@@ -130,7 +130,7 @@ def test_a_job_whose_training_is_ended_before_it_listens_ends_after_three_restar
 @pytest.mark.parametrize("script", [NODE, BESIDE, ALONE])
 def test_a_job_whose_task_is_killed_goes_back_into_the_queue_three_times(scripts, script):
     for number in range(1, 5):
-        (scripts.folder / "serving").unlink(missing_ok=True)  # by which the last start's server answers
+        (scripts.folder / "serving").unlink(missing_ok=True)  # the last start's server answers by it
         assert scripts.start(script, "kill -KILL $$", SLURM_RESTART_COUNT="9").wait(30) == 137
         assert scripts.read("scontrol.log") == "requeue 7\n" * min(number, 3)
     assert "killed more than 3 times, see killed-7.log" in scripts.read("output")

@@ -241,7 +241,7 @@ def test_asked_prompt_is_trained_with(capsys):
     assert ask.main(words) == 0
     config = accepted(printed(capsys.readouterr().out)["train"])
     assert config == flags.parse(words[:2])
-    assert ask.main(["--llm_reward_type=online_cls", words[2]]) == 0  # without a coefficient
+    assert ask.main(["--llm_reward_type=online_cls", words[2]]) == 0  # a coefficient is missing
     assert "next:" not in capsys.readouterr().out
 
 
@@ -326,4 +326,4 @@ def test_device_and_defaults(monkeypatch):
     assert command("evaluate", EvaluationConfig()).endswith("-m launch.evaluate --device cpu")
     monkeypatch.delenv("JAX_PLATFORMS")
     line = command("train", Config(), config="score_motif", root_env=Config().env.root_env, reward_dir="r")
-    assert flags.parse(words_of(line)).env.root_env == Config().env.root_env  # that of the file is another
+    assert flags.parse(words_of(line)).env.root_env == Config().env.root_env  # the file has another

@@ -46,7 +46,7 @@ def test_all_combinations_and_their_results(stand_in, tmp_path, capsys):
     assert last["runs"] == ["high_seed=1_batch_size=64", "high_seed=2_batch_size=64"] and last["seeds"] == [1, 2]
     assert last["mean_return"]["values"] == pytest.approx([1.9, 2.9])
     assert last["mean_return"]["mean"] == pytest.approx(2.4)
-    assert last["mean_return"]["interval"] is None  # of two
+    assert last["mean_return"]["interval"] is None  # two have none
     lines = capsys.readouterr().out.splitlines()
     assert sum("starts; output:" in line for line in lines) == 8 and "[8 of 8 done" in lines[15]
     assert [line.split("|")[1].strip() for line in lines[18:22]] == [f"{a}, batch_size={b}" for a, b in cells]
@@ -238,7 +238,7 @@ def test_jobs_by_default(monkeypatch):
     def jobs(**values) -> int:
         return sweep.default_jobs([with_values(Config(), values)])
 
-    assert jobs() == 1 and jobs(num_workers=7) == 2 and jobs(num_workers=1) == 5  # of 16 GiB
+    assert jobs() == 1 and jobs(num_workers=7) == 2 and jobs(num_workers=1) == 5  # 16 GiB
     assert jobs(actor_pool="serial") == jobs(root_env="Crafter-v1") == 5
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     assert jobs(root_env="Crafter-v1") == 2 and jobs(num_workers=1) == 1

@@ -22,7 +22,7 @@ from oni_jax.types import Array, ArraySpec, EnvSpec, PyTree, RewardOutput, Traje
 NUM_STEPS, BATCH = 5, 4
 VERSION = np.int32(0)
 SPEC = EnvSpec({"x": ArraySpec((3,), "float32")}, 4, False, ())
-# Without discount or a bound on values: targets that stay where they are, on a fixed batch.
+# Neither discount nor a bound on values: targets that stay where they are, on a fixed batch.
 LEARNER = LearnerConfig(learning_rate=1e-2, gamma=0.0, ppo_clip_value=100.0)
 POLICY = make_policy(NetworkConfig(encoder_custom="mlp_encoder", use_rnn=False, hidden_size=8), SPEC)
 
@@ -92,7 +92,7 @@ def test_same_inputs_give_the_same_bits_and_stay_as_they_are():
     assert all(jax.tree.leaves(changed))
 
 
-@pytest.mark.filterwarnings("error")  # of buffers that could not be reused
+@pytest.mark.filterwarnings("error")  # it warns of buffers that could not be reused
 def test_compiled_it_overwrites_the_state_but_for_what_others_read():
     update, state, batch = build()
     state = jax.tree.map(jnp.array, state)

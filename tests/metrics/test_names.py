@@ -62,7 +62,7 @@ def rows(tmp_path_factory) -> list[dict]:
         patch.setattr(loop, "build_sinks", build_slowly)
         config = small_config(folder, "Catch-v0", 2048)
         build.run(config, StopRequest())
-    assert min(starts) >= ready[0]  # what W&B takes to start is no time of training
+    assert min(starts) >= ready[0]  # W&B's start is no time of training
     written = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
     assert len(written) == len(seen) > 0
     return [*written, *seen]
@@ -123,4 +123,4 @@ def test_list_of_metrics_names_all():
     assert all(re.fullmatch(r"- `.+`( \([^)]+\))?: .*[^.]", line) for line in lines), lines
     shown = {name for line in lines for name in re.findall(r"`([^`]+)`", line.partition(": ")[0])}
     missing = {name for name in METRICS if not {name, name.rpartition("/")[2]} & shown}
-    assert missing == {f"reward/goals_reliability_{i}" for i in range(1, 9)}  # from _0 to _9
+    assert missing == {f"reward/goals_reliability_{i}" for i in range(1, 9)}  # _0 and _9 are the ends

@@ -137,7 +137,7 @@ def test_answers_are_text_and_no_page(tmp_path):
     shown = answers_markdown([answer])
     unindented = [
         line for line in shown.split("\n") if not line.startswith("    ")
-    ]  # what is indented is shown as it is
+    ]  # indented lines are shown as they are
     assert unindented == ["", "**unreadable**, by this answer:", "", ""]
     assert "\\x1b[2J<b>Fido</b>" in shown and "(no message)" in shown and "# BAR\\r\\u202e\\ud800" in shown
     shown.encode()

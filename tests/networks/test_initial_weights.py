@@ -83,7 +83,7 @@ HEADS = {
 GRU = {
     "core/layer_0/input_kernel": uniform(512),
     "core/layer_0/hidden_kernel": uniform(512),
-    "core/layer_0/input_bias/merged": two_uniform(512),  # of the reset and update gates
+    "core/layer_0/input_bias/merged": two_uniform(512),  # the reset and update gates
     "core/layer_0/input_bias/new": uniform(512),
     "core/layer_0/hidden_new_bias": uniform(512),
 }

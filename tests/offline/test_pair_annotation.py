@@ -40,7 +40,7 @@ class StandIn:
         self.again: list[tuple[Item, str]] = []
         self.second = READABLE
         self.num_open = self.most_open = 0
-        self.secs = 0.001  # that an answer takes
+        self.secs = 0.001  # time of an answer
 
         self.tokens, self.events = Counter[str](), Counter[str]()
         self.servers = Servers(())

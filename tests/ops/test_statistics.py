@@ -51,7 +51,7 @@ def test_equal_values_equal_intervals_whatever_the_memory(monkeypatch):
     values = np.random.default_rng(3).normal(size=50)
     before = bootstrap_interval(values)
     assert bootstrap_interval(values.copy()) == before
-    monkeypatch.setattr(statistics, "RESAMPLED_AT_ONCE", 50 * 700)  # in pieces of 700 resamples
+    monkeypatch.setattr(statistics, "RESAMPLED_AT_ONCE", 50 * 700)  # pieces of 700 resamples
     assert bootstrap_interval(values) == before
 
 

@@ -36,7 +36,7 @@ from oni_jax.types import EVERYTHING, Annotation, CaptionBatch, PyTree, RewardOu
 from oni_jax.worlds.base import Collected
 from tests.rewards.bk.preference_models import HORIZON, write_untrained
 from tests.rewards.word_vector_files import write_text
-from tests.support import potential_plugin, signals_plugin  # which register their own
+from tests.support import potential_plugin, signals_plugin  # they register their types
 from tests.support.documented import undocumented
 from tests.support.labelled import labelled
 from tests.support.processes import equal_on_devices
@@ -53,7 +53,7 @@ NETWORK = NetworkConfig(
     torchbeast=TorchbeastConfig(msg_model="lt_cnn_small", hidden_dim=16),
 )
 ELLM_MODEL, OR_MODEL = "ellm by a model", "online_cls or a model"
-VARIANTS = {ELLM_MODEL: "ellm", OR_MODEL: "online_cls"}  # of the types, by settings
+VARIANTS = {ELLM_MODEL: "ellm", OR_MODEL: "online_cls"}  # variants of the types, by settings
 GOALS = {"goals": ["action 1", "newt"], "keys": ["Agent history", "action 2"], "indices": [[0], [0, 1]]}
 POTENTIAL = """
 def compute_reward(obs, past_obs, past_actions):
@@ -131,7 +131,7 @@ def config_of(name, files, root_env=NETHACK, **settings) -> Config:
     annotation = AnnotationConfig(llm_batch_size=20, goal=goal)
     suggester = "model" if name == ELLM_MODEL else {CATCH: "llm", NETHACK: "oracle"}[root_env]
     goals = GoalConfig(suggester=suggester) if is_ellm else GoalConfig()
-    root_env = signals_plugin.NAME if is_ellm else root_env  # which has goals
+    root_env = signals_plugin.NAME if is_ellm else root_env  # it has goals
     config = Config(EnvConfig(root_env=root_env, goals=goals), network=NETWORK, reward=reward, annotation=annotation)
     return with_chosen_env(config)
 
@@ -331,7 +331,7 @@ def test_saved_and_restored_it_scores_the_same_bits(taught, files):
     chex.assert_trees_all_equal_shapes_and_dtypes(like, state)
     other.restore(saved)
     chex.assert_trees_all_equal({key: np.array(x) for key, x in other.save().items()}, saved)
-    other.ingest(answers)  # by the label store
+    other.ingest(answers)  # the label store has them
     captions = captions_of()
     chex.assert_trees_all_equal(score(other, state, captions).rewards, score(rewards, state, captions).rewards)
     assert other.steps_due() == rewards.steps_due()

@@ -17,7 +17,7 @@ import numpy as np
 CONTEXT_SIZE = 4096  # tokens
 NUM_LAYERS, HIDDEN_SIZE, NUM_HEADS, FEED_FORWARD_SIZE = 2, 64, 4, 128
 HEAD_SIZE = HIDDEN_SIZE // NUM_HEADS
-SLOW = HEAD_SIZE - 2  # of a head's dimensions; turns by 0.001 a token
+SLOW = HEAD_SIZE - 2  # dimension of a head; turns by 0.001 a token
 UNKNOWN, BEGIN, END = range(3)
 NUM_SPECIAL, NUM_BYTES = 3, 256
 # A token for each byte, so that any text can be read and written; "▁" is the space of sentencepiece's vocabularies.

@@ -13,7 +13,7 @@ from typing import IO
 from oni_jax.host.runtime import die_with_parent
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "squeue", "scancel")
-NUM_NODES, CPUS, GPUS = 3, 4, 2  # of each node, none of them real
+NUM_NODES, CPUS, GPUS = 3, 4, 2  # numbers of each node, none of them real
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
 
 # Nodes are named by addresses of this machine, since a node's name has to resolve.

@@ -16,7 +16,7 @@ from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.types import Annotation, Item, Query
 
 LANGUAGE = ENVIRONMENT.language
-KINDS = ("classification", "ranking")  # of query, about its messages
+KINDS = ("classification", "ranking")  # kinds of query about its messages
 judge_prompt = Reader(LANGUAGE).judge_prompt
 
 

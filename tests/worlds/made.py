@@ -203,15 +203,15 @@ class Kind(NamedTuple):
     caption_of: Callable[[Mapping[str, np.ndarray]], bytes]  # the caption of the state that shows these observations
     idle: Mapping[str, tuple[float, float]]  # ranges of its fractions of time, while nothing is played
     break_it: Callable[[pytest.MonkeyPatch], Break]  # called before the world is made; then breaks a part of it
-    error: type[Exception]  # that it raises then
-    words: str  # of the error
+    error: type[Exception]  # error that it raises then
+    words: str  # words of the error
     lose: Break | None = None  # breaks a part that is replaced
     lacking: str = ""  # name of an array without which `restore` refuses the others; empty: nothing can be saved
     has_looks: bool = True  # the environment can be seen
     has_queue: bool = False  # trajectories may wait for the learner, until they are too old for it
     goals: Mapping[bytes, np.ndarray] = {}  # worths that `suggest` can be given
-    notes: tuple[str, ...] = ()  # that are reported
-    num_restarts: int = 0  # that are reported
+    notes: tuple[str, ...] = ()  # reported notes
+    num_restarts: int = 0  # reported restarts
     num_devices: int = 1
 
     def made(self, config: Config | None = None) -> Made:
@@ -278,7 +278,7 @@ WORLDS: dict[str, Kind] = {
         goals={b"The signal is %d." % i: np.full(4, i / 7, np.float32) for i in range(8)},
     ),
 }
-# Without goals, and on two devices.
+# Variants without goals, and on two devices.
 WORLDS["device_2"] = WORLDS["device"]._replace(
     config=config_of(signals_plugin.NAME, 8, 5, limit=6), observations=("signal",), goals={}, num_devices=2
 )

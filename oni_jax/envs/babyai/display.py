@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from oni_jax.envs.babyai.env import BabyAI
     from oni_jax.envs.babyai.rules import State
 
-FIRST_ROW, SIDE = 2, 21  # of the room, and cells of it in a row or column; of a larger room, those around the agent
+FIRST_ROW, SIDE = 2, 21  # room's first row, and its cells in a row or column; of a larger room, those around the agent
 CAPTION_COLUMN = 2 * SIDE + 2
-COLOUR_NUMBERS = {"red": 9, "green": 10, "blue": 12, "purple": 13, "yellow": 11, "grey": GRAY}  # of a terminal
+COLOUR_NUMBERS = {"red": 9, "green": 10, "blue": 12, "purple": 13, "yellow": 11, "grey": GRAY}  # a terminal's numbers
 GLYPHS = {TYPES.index("wall"): "#", KEY: "K", BALL: "o", BOX: "B"}
-AGENTS = ">v<^"  # by direction
+AGENTS = ">v<^"  # characters by direction
 KEYS = {
     Action.LEFT: "h",
     Action.RIGHT: "l",

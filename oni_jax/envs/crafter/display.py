@@ -35,7 +35,7 @@ KEYS = {
 }
 MOVES = "hjkl move (also arrows)"
 _OTHER_KEYS = [ord(key) for key in map(chr, range(33, 127)) if key not in KEYS.values()]
-_OTHER_KEYS += [key | 0x80 for key in range(33, 127)]  # with Meta
+_OTHER_KEYS += [key | 0x80 for key in range(33, 127)]  # keys with Meta
 
 
 class Scene(NamedTuple):

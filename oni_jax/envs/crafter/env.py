@@ -180,6 +180,6 @@ def make_env(config: EnvConfig) -> DeviceEnv:
     env = Crafter(find_variant(config), _EXACT if settings.maps == "exact" else settings.map_stock)
     if settings.view == "tiles":
         return env
-    load_textures(settings.textures)  # which may be missing
+    load_textures(settings.textures)  # raises if the textures are missing
     shown = Pictures(env, settings.view == "grey", settings.textures)
     return FrameStack(shown, "grey", NUM_FRAMES) if shown.is_grey else shown

@@ -187,7 +187,7 @@ def _put(
     here = state.cells[target]
     puts &= is_empty(here) & jnp.asarray(where)[index, material] & _has(state, uses)
     grows = puts & (becomes == things.PLANT)
-    # Without room for another object nothing grows, though the sapling is gone
+    # A sapling grows nothing without room for another object, though it is gone
     new = jnp.where(grows & (state.num_objects < MAX_OBJECTS), state.num_objects, MAX_OBJECTS)
     plant = jnp.stack(
         [jnp.int32(things.PLANT), target, jnp.int32(FIRST_HEALTH[things.PLANT]), jnp.int32(0), _now(state)]

@@ -40,8 +40,8 @@ class DeviceEnv(Protocol[State]):
     functions as they are here.
     """
 
-    # With all observations that it offers; `episode_stats`: `return`, `length`, those of `stats`; `caption_size`: M of
-    # `caption_key`
+    # Spec with all observations that it offers; `episode_stats`: `return`, `length`, those of `stats`; `caption_size`:
+    # M of `caption_key`
     spec: EnvSpec
 
     @property

@@ -25,8 +25,8 @@ _LIMITS = ("max_steps_in_episode", "max_timesteps")  # names of a step limit amo
 class Captions(NamedTuple):
     """Texts of an environment's states."""
 
-    key: Callable[[Any], jax.Array]  # of a state, [M] uint8 that say all of the text; traced
-    text: Callable[[np.ndarray], str]  # of a key, on the host
+    key: Callable[[Any], jax.Array]  # state -> [M] uint8 that say all of the text; traced
+    text: Callable[[np.ndarray], str]  # key -> text, on the host
 
 
 class State(NamedTuple):

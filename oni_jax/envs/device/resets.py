@@ -12,7 +12,7 @@ from oni_jax.envs.device.episodes import Episode, begin_episode
 from oni_jax.envs.device.shown import Shown, show
 
 Rows = TypeVar("Rows")  # a pytree of arrays [N, ...]
-ROWS_PER_CHUNK_ROW = 64  # by default
+ROWS_PER_CHUNK_ROW = 64  # the default
 
 
 def default_chunk(num_rows: int) -> int:

@@ -47,7 +47,7 @@ class CannotShareError(Exception):
 class Segment(NamedTuple):
     """A read-only segment of the library."""
 
-    offset: int  # in the file, and in memory from the library's base address
+    offset: int  # offset in the file, and in memory from the library's base address
     num_bytes: int
     protection: int
 

@@ -141,8 +141,8 @@ class NetHackVectorEnv(VectorEnv):
         self._episodes = [-1] * num_envs
         self._lengths = np.zeros(num_envs, np.int64)
         self._returns = np.zeros(num_envs)
-        self._paid = np.zeros(num_envs, bool)  # of continual tasks, which are rewarded once an episode
-        self._known_squares: list[dict[tuple[int, ...], int]] = [{} for _ in range(num_envs)]  # of levels left
+        self._paid = np.zeros(num_envs, bool)  # continual tasks are rewarded once an episode
+        self._known_squares: list[dict[tuple[int, ...], int]] = [{} for _ in range(num_envs)]  # squares of levels left
         allow_open_files()  # a game has two
         self._directory = ScratchFolder()
         self._games: list[NetHackGame] = []

@@ -50,9 +50,9 @@ def _meet(devices: DevicesConfig, in_slurm: bool, stop: StopRequest) -> None:
     options: dict[str, Any] = (
         {} if in_slurm else {"num_processes": devices.num_processes, "process_id": devices.process_id}
     )
-    # By default JAX would take one accelerator for each of Slurm's tasks; an empty list selects all.
+    # JAX's default is one accelerator for each of Slurm's tasks; an empty list selects all.
     options |= {"local_device_ids": [], "heartbeat_timeout_seconds": HEARTBEAT_SECS}
-    # In a thread, since it blocks signal handlers; and JAX aborts the process at its own time-out, so ours comes first.
+    # A thread, since it blocks signal handlers; and JAX aborts the process at its time-out, so ours comes first.
     options["initialization_timeout"] = 2 * MEETING_SECS
     initialize = functools.partial(jax.distributed.initialize, devices.coordinator_address or None, **options)
     meeting, start, logged = BackgroundThread("meeting", initialize), time.monotonic(), False

@@ -19,7 +19,7 @@ from oni_jax.settings.config import Config, changed, config_from_json, config_to
 from oni_jax.settings.fields import UserError
 from oni_jax.types import Array, PyTree
 
-SMALLEST_BYTES = 1 << 12  # of an all-gather: sizes are powers of two from here on, so that few are compiled
+SMALLEST_BYTES = 1 << 12  # smallest all-gather: sizes are powers of two from here on, so that few are compiled
 BLOCK_BYTES = 1 << 20  # a broadcast's size may exceed an int32: it is sent as a number of blocks, and the rest
 
 

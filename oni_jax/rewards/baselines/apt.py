@@ -25,16 +25,16 @@ from oni_jax.rewards.baselines.rnd_inputs import Inputs, Observations, drawn_ste
 from oni_jax.rewards.registry import RewardContext
 from oni_jax.types import Array, ModelState, PyTree, RewardOutput, Trajectory
 
-MIN_DISTANCE = 1e-8  # on average, of observations that are not all equal
+MIN_DISTANCE = 1e-8  # bound on the mean, for observations that are not all equal
 
 
 class AptState(NamedTuple):
     """The reward's state, on the device."""
 
     model: ModelState
-    inputs: Mapping[str, Moments]  # of each element of the inputs that are numbers
-    distances: Moments  # of the nearest neighbours'
-    metrics: Mapping[str, Array]  # of the newest gradient step
+    inputs: Mapping[str, Moments]  # moments of each element of the inputs that are numbers
+    distances: Moments  # moments of the distances to the nearest neighbours
+    metrics: Mapping[str, Array]  # metrics of the newest gradient step
 
 
 class AptReward(Reward):

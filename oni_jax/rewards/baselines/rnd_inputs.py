@@ -83,7 +83,7 @@ class PolicyFeatures(Observations):
                 "computed afterwards"
             )
         network = dataclasses.replace(context.config.network, precision="float32")
-        # What --goal_input adds is added to the encoding, and not read by the encoder.
+        # The addition by --goal_input goes to the encoding, and the encoder does not read it.
         super().__init__(context, goals=network.goal_conditioned and not network.goal_input)
         self._encode = self.encoder.apply
         zeros = {name: jnp.zeros((1, *x.shape), x.dtype) for name, x in self.inputs.items()}
@@ -100,7 +100,7 @@ class PolicyFeatures(Observations):
         return {"features": features.reshape(*trajectory.rewards.shape, -1)}
 
 
-READERS = {"observations": Observations, "policy": PolicyFeatures}  # by --rnd_features
+READERS = {"observations": Observations, "policy": PolicyFeatures}  # --rnd_features -> reader
 
 MAX_NORMALISED = 5.0
 

@@ -28,7 +28,7 @@ from oni_jax.show.report.plots import RETURN, draw, image
 from oni_jax.types import NO_MESSAGE
 
 MEDIA_TYPES = {".mp4": "video/mp4", ".gif": "image/gif"}
-MARKS = {".mp4": re.compile(b"....ftyp", re.DOTALL), ".gif": re.compile(b"GIF8[79]a")}  # how files begin
+MARKS = {".mp4": re.compile(b"....ftyp", re.DOTALL), ".gif": re.compile(b"GIF8[79]a")}  # beginnings of files
 MAX_RECORDING_BYTES = 32 << 20
 RECORDINGS = "recordings"
 # Metric -> label and number format of its tile.

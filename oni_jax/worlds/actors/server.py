@@ -98,7 +98,7 @@ class InferenceServer:
         self.actor_wait = WaitClock()  # nothing to infer: waiting for the actors
         self.learner_wait = WaitClock()  # every group paused: waiting for the learner
         self._slots, self._steps = np.full(shape.num_groups, -1), np.zeros(shape.num_groups, int)  # row written last
-        self._record_rows = as_bytes(ring.records).reshape(shape.num_slots * (shape.rollout + 1), -1)  # of groups
+        self._record_rows = as_bytes(ring.records).reshape(shape.num_slots * (shape.rollout + 1), -1)  # rows of groups
         self._final_rows = as_bytes(ring.finals)
         self._policy_rows = exchange.policy_records.view(np.int32).reshape(shape.num_slots * shape.rollout, -1)
         self._last_rows = np.zeros_like(ring.finals)  # [G, N] of paused groups

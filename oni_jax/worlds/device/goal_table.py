@@ -12,7 +12,7 @@ GOAL_ARRAYS = ("goal_codes", "goal_worths")  # names of those saved
 MAX_SEEN = 200_000  # captions without goals; beyond, they are forgotten until they are seen again
 NUM_NEW = 1024  # rows that follow at a time; more replace the table
 MIN_ROWS = 1024
-MAX_MOVES = 64  # of codes to their other row, to make room for one
+MAX_MOVES = 64  # most moves of codes to their other row, to make room for one
 _NO_CODE = 0xFFFF_FFFF_FFFF_FFFF
 
 
@@ -20,7 +20,7 @@ class NewRows(NamedTuple):
     """Rows that have changed; those beyond are out of the table."""
 
     rows: np.ndarray  # [NUM_NEW] int32
-    table: GoalTable  # what they hold, [NUM_NEW, ...]
+    table: GoalTable  # contents, [NUM_NEW, ...]
 
 
 class SuggestedGoals:

@@ -193,7 +193,7 @@ class Reference:
         hidden = None
         if chosen.operation == Operation.COLLECT:
             if material == things.MATERIALS[chosen.argument]:
-                hidden = thing  # what stands on the material is no hindrance
+                hidden = thing  # things that stand on the material are no hindrance
             else:
                 name = "noop"
         if chosen.operation == Operation.STRIKE and KINDS.get(type(thing)) != chosen.argument:

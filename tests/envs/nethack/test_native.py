@@ -36,7 +36,7 @@ from tests.envs.outputs import are_equal, step_output
 EXTENDED = TASKS["NetHackScoreExtendedActions-v1"]
 VIEWS = ("terminal", "map")
 LIBRARY = pathlib.Path(nethack.nethack.DLPATH)
-SETTINGS_SIZE = 49224  # of this NLE
+SETTINGS_SIZE = 49224  # size in this NLE
 
 
 class Pair:
@@ -174,7 +174,7 @@ def test_a_game_that_opens_with_a_question_starts():
     env.close()
 
 
-# What goes wrong
+# Faults
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -296,7 +296,7 @@ def test_many_resets_leave_no_memory(engine):
     assert bytes_a_reset(NativeVectorEnv, 100_000, engine=engine) < 50
 
 
-# Where it can't be used
+# Machines without it
 
 
 def chosen(**settings):

@@ -205,7 +205,7 @@ def test_a_game_that_raises_is_replaced_and_the_others_notice_nothing(group, whe
     assert are_equal(played[:10, 1], records[:10, 1])
     assert played["is_first"][10, 1] and played["truncated"][10, 1] and played["reward"][10, 1] == 0
     assert stats[9, 1][EPISODE_STATS.index("length")] == 10 and stats[9, 1][EPISODE_STATS.index("end_status")] == -1
-    # What it plays next is the episode that would have come next: the one that the undisturbed game began at 60.
+    # The next episode is the one that would have come next: the one that the undisturbed game began at 60.
     assert np.array_equal(played["chars"][10, 1], records["chars"][60, 1])
     assert env.num_restarts == 1 and "out of order" in env.note() and "game 1 " in env.note()
 

@@ -96,7 +96,7 @@ class Episodes:
         self.actions: list[list[int]] = [[] for _ in range(N)]
         self.paid: list[list[float]] = [[] for _ in range(N)]
         self.ended: list[tuple[float, float, bool]] = []  # the sum paid, the expected one, and whether it terminated
-        self.values: list[float] = []  # of all states before actions
+        self.values: list[float] = []  # values of all states before actions
 
     def add(self, batch, rewards: np.ndarray) -> None:
         for t in range(T):

@@ -72,7 +72,7 @@ def test_windows_without_the_past_differ_in_the_present_alone():
         ("def compute_reward(*args): return 1, {}", Reads(True, True)),
         ("def compute_reward(a, b, c): return locals(), {}", Reads(True, True)),
         ("compute_reward = lambda a, b, c: (1, {})", Reads(True, True)),
-        ("def compute_reward(a, b, c):\n try: return 1, {}\n except A, B: pass", Reads(True, True)),  # of Python 3.14
+        ("def compute_reward(a, b, c):\n try: return 1, {}\n except A, B: pass", Reads(True, True)),  # Python 3.14's
     ],
 )
 def test_arguments_that_a_code_reads(code, reads):

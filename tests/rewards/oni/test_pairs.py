@@ -37,7 +37,7 @@ def test_a_pair_is_asked_about_once_and_in_one_order_and_counts_each_time():
     captions = captions_of(TEXTS[:3])
     rows = [row for _ in range(20) for row in draws.draw(captions)]
     asked = draws.waiting()
-    assert len(asked) == 3 == len({frozenset(item) for item in asked})  # of 3 messages there are 3 pairs
+    assert len(asked) == 3 == len({frozenset(item) for item in asked})  # 3 messages have 3 pairs
     ties = len(rows)
     assert all(row["label"] == TIE and text(row, 0) == text(row, 1) for row in rows)  # equal: known at once
     rows += answer(draws, 1)
@@ -149,7 +149,7 @@ def test_numbers_of_messages_stay_their_own_when_early_rows_have_given_way():
     rows = draws.ingest([]) + draws.draw(captions_of(TEXTS[:6]))
     rows += answer(draws, 1)
     other = draws_of()
-    held = {f"rows_{name}": np.stack([row[name] for row in rows[-2:]]) for name in rows[0]}  # of many, two are left
+    held = {f"rows_{name}": np.stack([row[name] for row in rows[-2:]]) for name in rows[0]}  # two of many are left
     other.restore({**draws.save(), **held})
     for seed in range(5):
         rows = rows[-2:] + other.draw(captions_of(TEXTS[:12], seed)) + answer(other, 0)

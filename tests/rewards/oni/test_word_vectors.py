@@ -11,8 +11,8 @@ from tests.rewards.word_vector_files import write_fasttext, write_text
 
 TABLE = {"gold": [1.0, 0.5, 0.0], "newt": [0.0, -2e-3, 4.0], "über": [1.0, 1.0, 1.0]}
 NUM_BUCKETS = 2000
-# What fastText 0.9.3 itself answers of a file whose row i holds i throughout, so that a vector tells which rows it is
-# the mean of: for words that it holds and does not, letters of several bytes, shortest and longest parts.
+# fastText 0.9.3's answers for a file whose row i holds i throughout, so that a vector says which rows it is the mean
+# of: for words that it holds and does not, letters of several bytes, shortest and longest parts.
 WORDS = ("gold", "über", "日本")
 FASTTEXT_SAYS = {
     (3, 6): {

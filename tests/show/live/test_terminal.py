@@ -196,7 +196,7 @@ def test_an_episode_stands_where_there_is_room_for_it(program):
     program.raw = b""
     program.tell("look 2")
     assert program.shows("look 2") == large.replace("look 1", "look 2")
-    assert len(program.raw) < 500  # what has changed, and no page
+    assert len(program.raw) < 500  # the changes, and no page
     check_rows(program.grid)
 
 

@@ -104,7 +104,7 @@ def test_only_settings_with_data_are_in_the_legend(tmp_path):
     settings = group_runs([Run(str(folder)).metrics(DRAWN, folder.name) for folder in (first, second)])
     figure = draw("reward_model", settings)
     assert figure is not None and [text.get_text() for text in figure.legends[0].get_texts()] == [" a"]
-    assert len(figure.axes) == 2  # what no run has is left out
+    assert len(figure.axes) == 2  # metrics that no run has are left out
     assert draw("return", settings) is None
 
 

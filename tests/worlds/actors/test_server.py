@@ -117,7 +117,7 @@ def test_trajectories_hold_only_what_was_played_when_games_are_lost():
     played = Played(EnvConfig(root_env="Catch-v0", max_episode_steps=7), num_batches=12, make_pool=LossyPool)
     assert len(played.exchange.failures) >= 12
     for records, trajectory in zip(played.records, played.trajectories):
-        after_steps = records[1:]  # where an episode begins there, the last one's end was seen
+        after_steps = records[1:]  # an episode that begins there shows that the last one's end was seen
         assert np.array_equal(after_steps["is_first"], after_steps["terminated"] | after_steps["truncated"])
         unroll(played, trajectory)
         check_actions(trajectory)
