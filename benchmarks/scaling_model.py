@@ -112,13 +112,13 @@ def predict(costs: Costs, machines: Machines, batch_size: int) -> dict[str, Any]
         parts = {"cores": machines.cores / (costs.acting_core_secs + network)}
     parts["thread"] = answered_steps_per_sec(costs.thread_secs, machines)
     limit = min(parts, key=lambda name: parts[name])
-    own_batch = batch_size / machines.hosts
-    update_secs = own_batch / parts[limit] + (machines.gradient_sum_secs if machines.hosts > 1 else 0.0)
+    host_batch = batch_size / machines.hosts
+    update_secs = host_batch / parts[limit] + (machines.gradient_sum_secs if machines.hosts > 1 else 0.0)
     rate = batch_size / update_secs
     return {
         "env_steps_per_sec": rate,
         "limited_by": limit,
-        "waiting_for_gradients_fraction": 1 - own_batch / parts[limit] / update_secs,
+        "waiting_for_gradients_fraction": 1 - host_batch / parts[limit] / update_secs,
         "of_each_part_alone": {name: machines.hosts * value for name, value in parts.items()},
         "hours": NUM_STEPS / rate / 3600,
         "gpu_hours": NUM_STEPS / rate / 3600 * machines.hosts * machines.gpus,

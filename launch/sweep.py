@@ -46,7 +46,7 @@ class SweepConfig:
     )
     train_dir: str = setting("./train_dir", "Folder of experiments.")
     experiment: str = setting(
-        "sweep", "Name of the sweep's folder, in which each run has its own; a sweep that is there is resumed."
+        "sweep", "Name of the sweep's folder, in which each run has one; a sweep that is there is resumed."
     )
     jobs: int = setting(0, "Runs at a time; 0: as many as cores and memory allow, one on each GPU.")
     gpus: str = setting("", "GPUs of the runs, such as 0,1 or a name of nvidia-smi -L; each run sees one.")
@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None, left_out: Collection[str] = ()) -> i
 def _run(training: Sequence[str], left_out: Collection[str], program: SweepConfig, stop: StopRequest) -> int:
     from launch.sweeps import results  # imports SciPy, which takes a while
 
-    variables = dict(os.environ)  # --device of a run, which is parsed next, changes this process's own
+    variables = dict(os.environ)  # --device of a run, which is parsed next, changes this process's variables
     runs = [run for run in planned(training, program) if run.name not in left_out]
     options, gpus = _options(program.submit), _gpus(program)
     if program.submit:

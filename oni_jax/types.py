@@ -9,7 +9,7 @@ unroll: the T steps that make a trajectory, over which the recurrent core is run
 episode: from a reset to a termination or a truncation
 caption: text of an environment's state that an LLM can judge; may be empty
 event: text of what an action did, apart from the caption; may be empty
-message: NetHack's own line, the caption of its states; also a message of HTTP or of a chat
+message: NetHack's line, the caption of its states; also a message of HTTP or of a chat
 item: what a query is about: one caption, or two to compare
 query: an item and the question that the LLM is asked about it
 answer: the LLM's reply to a query, as the kind of query encodes it

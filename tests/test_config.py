@@ -88,7 +88,7 @@ def test_published_names_and_defaults():
     assert {name: defaults.get(name, "missing") for name in DEFAULTS} == DEFAULTS
 
 
-def test_every_setting_has_a_name_of_its_own_a_type_and_help():
+def test_every_setting_has_a_unique_name_a_type_and_help():
     fields = [field for field, _ in settings(Config())]
     names = [field.name for field in fields] + [alias for field in fields for alias in field.metadata["aliases"]]
     assert len(set(names)) == len(names)

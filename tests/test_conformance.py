@@ -15,7 +15,7 @@ from oni_jax.envs.base import VectorEnv, make_step_output
 from oni_jax.envs.device.base import observe_all
 from oni_jax.envs.device.episodes import begin_episode, environment_key
 from oni_jax.envs.history import CAPTION
-from oni_jax.envs.registry import ENVIRONMENTS, env_spec, make_vector_env, own_spec
+from oni_jax.envs.registry import ENVIRONMENTS, base_spec, env_spec, make_vector_env
 from oni_jax.learner.compilations import CompilationCounter
 from oni_jax.learner.shards import shard_policy
 from oni_jax.networks.policy import ActorCritic, init_params, make_policy
@@ -135,8 +135,8 @@ def test_equal_seeds_give_equal_episodes_however_many_share_a_process(played):
     for i in range(2):
         with closing(make(name, 1, first_index=i)) as env:
             alone = play(env, spec.num_actions, columns=slice(i, i + 1))
-        for (records, _, _, texts), (lone_records, _, _, own_texts) in zip(seen, alone, strict=True):
-            assert are_equal(records[i : i + 1], lone_records) and texts[0][i] == own_texts[0][0]
+        for (records, _, _, texts), (lone_records, _, _, lone_texts) in zip(seen, alone, strict=True):
+            assert are_equal(records[i : i + 1], lone_records) and texts[0][i] == lone_texts[0][0]
     with closing(make(name, seed=8)) as env:
         others = play(env, spec.num_actions)
     assert not all(are_equal(a[0], b[0]) for a, b in zip(seen, others))
@@ -150,7 +150,7 @@ def test_equal_seeds_give_equal_episodes_however_many_share_a_process(played):
 def test_playable_environments_are_shown_while_they_train(environment):
     name = next(iter(environment.names))
     config = EnvConfig(root_env=name, max_episode_steps=MAX_STEPS, crafter=CrafterConfig(maps="exact"))
-    with closing(environment.display.watch(config, own_spec(config, (EVERYTHING,)), 7, 0, 0, "")) as watched:
+    with closing(environment.display.watch(config, base_spec(config, (EVERYTHING,)), 7, 0, 0, "")) as watched:
         watched.reset(make_step_output(watched.spec, 1))
         expected = watched.terminal()
         with closing(CompilationCounter()) as compilations:  # a person would wait at the first key

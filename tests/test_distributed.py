@@ -203,7 +203,7 @@ def test_processes_that_do_not_come(monkeypatch, capsys):
         ("10.0.0.8", "10.0.0.7", False),
     ],
 )
-def test_a_host_whose_own_name_leads_to_itself_alone(monkeypatch, here, there, refused):
+def test_host_whose_name_leads_to_itself_alone_is_refused(monkeypatch, here, there, refused):
     """By flags, and under Slurm."""
     monkeypatch.setattr(meeting.socket, "gethostname", lambda: "me")
     monkeypatch.setattr(meeting.socket, "gethostbyname", {"me": here}.get)
@@ -212,7 +212,9 @@ def test_a_host_whose_own_name_leads_to_itself_alone(monkeypatch, here, there, r
     monkeypatch.setenv("SLURM_SRUN_COMM_HOST", there)
     monkeypatch.setenv("SLURM_STEP_NUM_NODES", "2")
     for devices in (DevicesConfig(coordinator_address=f"{there}:1", num_processes=2, process_id=1), DevicesConfig()):
-        with pytest.raises(UserError, match="own name, me, resolves to 127.0.1.1") if refused else nullcontext():
+        with (
+            pytest.raises(UserError, match="this host's name, me, resolves to 127.0.1.1") if refused else nullcontext()
+        ):
             meeting._meet(devices, False, StopRequest())
     monkeypatch.setenv("SLURM_STEP_NUM_NODES", "1")
     meeting._meet(DevicesConfig(), True, StopRequest())
@@ -266,7 +268,7 @@ def test_peers_by_slurm_and_flags(monkeypatch):
     """Nobody, or as Slurm's step says, or as the flags say."""
     asked: list[tuple] = []
     monkeypatch.setattr(meeting, "Peers", lambda: "peers")
-    monkeypatch.setattr(meeting, "_check_own_name", lambda host: None)
+    monkeypatch.setattr(meeting, "_check_host_name", lambda host: None)
     monkeypatch.setattr(meeting.os, "_exit", sys.exit)
     monkeypatch.setattr(jax.distributed, "initialize", lambda *words, **given: asked.append((words, given)))
     monkeypatch.setattr(jax.distributed, "shutdown", lambda: asked.append(()))

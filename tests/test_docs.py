@@ -33,7 +33,7 @@ from oni_jax.offline.goal_config import TrainGoals
 from oni_jax.offline.pair_config import AnnotatePairs, CollectPairs, TrainReward
 from oni_jax.offline.segment_config import CollectSegments
 from oni_jax.settings.config import Config
-from oni_jax.settings.fields import Setting, own_settings, sections, settings
+from oni_jax.settings.fields import Setting, section_settings, sections, settings
 from oni_jax.show.config import PlayConfig
 from oni_jax.show.report.config import ReportConfig
 from tests.support.documented import markdown_list
@@ -90,7 +90,7 @@ def flags_list() -> str:
     lines = []
     for part in sections(Config()).values():
         lines += ["", f"**{(type(part).__doc__ or '').splitlines()[0]}**", ""]
-        lines += [_line(field) for field, _ in own_settings(part)]
+        lines += [_line(field) for field, _ in section_settings(part)]
     return "\n".join([*lines, ""])
 
 
@@ -176,7 +176,7 @@ def test_links_lead_somewhere(page):
 
 
 def reads_files(config: Config) -> bool:
-    """Whether a run reads files that are not here: other tests write them."""
+    """True for a run that reads files that are not here: other tests write them."""
     return any(term.env.plugin or term.reward.reward_dir or term.reward.word_vectors for term in config.terms())
 
 

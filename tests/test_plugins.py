@@ -136,7 +136,7 @@ def test_fractions_are_not_cut_to_the_whole_numbers_of_a_space():
         env.reset(make_step_output(spec, 1))
 
 
-def test_its_own_time_limit_is_a_truncation():
+def test_gymnasium_s_time_limit_is_a_truncation():
     limited = lambda: gymnasium.wrappers.TimeLimit(corridor_plugin.Corridor(), 2)  # noqa: E731
     environment = gymnasium_environment("Limited", limited)
     spec = environment.make_spec(EnvConfig(root_env="Limited"))

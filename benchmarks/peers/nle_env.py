@@ -1,4 +1,4 @@
-"""NLE's own environments, stepped in turn: the peer of our stepper."""
+"""NLE's environments, stepped in turn: the peer of our stepper."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -66,7 +66,7 @@ class Study:
         return planned(self.axes, self.cases)
 
     def sweep_words(self) -> list[str]:
-        """Returns the arguments of launch.sweep; more of its own may be put before them."""
+        """Returns the arguments of launch.sweep; other ones may be put before them."""
         cases = [word for case in self.cases for word in ("--case", case)]
         return [f"--experiment={self.name}", *cases, "--grid", *self.axes, "--", *shlex.split(self.flags)]
 

@@ -142,10 +142,10 @@ class Reader:
         known = [goal for file in self._files for goal, wording in file["goals"].items() if wording in text]
         one_word = any(file["answers"].get("label", "\0") in text for file in self._files)
         keys = (file["answer_key"] for file in self._files if f'"{file["answer_key"]}"' in text)
-        goals = tuple(dict.fromkeys(known)) or (self._rules.goal_of_words(self._own_words(text)),)
+        goals = tuple(dict.fromkeys(known)) or (self._rules.goal_of_words(self._words_of_goal(text)),)
         return Instructions(goals if LINES_OPENING in text else goals[:1], one_word, next(keys, DEFAULT_ANSWER_KEY))
 
-    def _own_words(self, text: str) -> str:
+    def _words_of_goal(self, text: str) -> str:
         """The line at the position of the goal in the environment's prompts."""
         heads = (file["user"].partition("{goal}")[0] for file in self._files)
         return next((text.rpartition(head)[2].partition("\n")[0] for head in heads if head in text), "")

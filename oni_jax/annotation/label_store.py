@@ -47,7 +47,7 @@ _APPLICATION_ID = 0x4F4E494C
 _OF_PROMPT = "model = :model AND digest = :digest"
 _LOCKS_HINT = "; its disk may lack locks or shared memory: name one on a local disk with --label_store"
 _MAX_ITEMS_PER_QUERY = 500
-_MAX_ROW_BYTES = 1 << 20  # captions and answers are far shorter; SQLite's own limit is a gigabyte
+_MAX_ROW_BYTES = 1 << 20  # captions and answers are far shorter; SQLite's limit is a gigabyte
 SIDE_SUFFIXES = ("-wal", "-shm", "-journal")  # files that SQLite keeps beside a database
 _DAMAGE_ERRORS = (sqlite3.DatabaseError, UnicodeDecodeError)  # the latter: SQLite's error text may quote the file
 _JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")

@@ -13,7 +13,7 @@ _NUM_TOP_LOGPROBS = {"chat": 20, "completions": 5}  # the protocol's bounds
 # Turns that a model makes up: four at most, by the protocol. None is part of an answer, nor of its reasoning.
 _STOP = ("<|start_header_id|>", "<|im_start|>", "assistant\n\n", "\n\nUser:")
 
-# No standard has constrained decoding: each server has fields of its own.
+# No standard has constrained decoding: each server has other fields.
 CONSTRAINTS: Mapping[str, Callable[[Sequence[str]], dict[str, Any]]] = {
     "none": lambda labels: {},
     "vllm": lambda labels: {"structured_outputs": {"choice": list(labels)}},

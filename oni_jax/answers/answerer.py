@@ -207,7 +207,7 @@ def _unsuited(config: AnnotationConfig, language: Language | None, kind: str) ->
         known = ", ".join(x.name.removesuffix(SUFFIX) for x in shipped())
         return "", f"there are none for {kind} in {language.name} (there are: {known})"
     if config.goal or config.prompt_file or config.prompt_version != AnnotationConfig.prompt_version:
-        return "", "they were given to the package's own prompts, not to --goal, --prompt_file or another version"
+        return "", "they were given to the package's prompts, not to --goal, --prompt_file or another version"
     header = _read(str(path), language).header
     if _goal(config, header) not in header.goals:
         return "", f"there are none under --goal_key {config.goal_key}; there are under {', '.join(header.goals)}"

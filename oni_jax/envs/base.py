@@ -119,7 +119,7 @@ class Language(NamedTuple):
 
 
 class Environment(NamedTuple):
-    """A family of tasks, each with its own name."""
+    """A family of tasks, each with a name."""
 
     names: Collection[str]
     make_spec: Callable[[EnvConfig], EnvSpec]  # spec of the task `root_env`, with all observations that it offers

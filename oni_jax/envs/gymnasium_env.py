@@ -106,7 +106,7 @@ def gymnasium_environment(
 
 
 class GymnasiumVectorEnv(SteppedVectorEnv):
-    """Gymnasium environments stepped one after another; each episode is reset with its own seed. See `VectorEnv`."""
+    """Gymnasium environments stepped one after another; each episode is reset with a new seed. See `VectorEnv`."""
 
     def __init__(
         self, gyms: Sequence[gymnasium.Env], caption: Caption | None, event: Event | None, start: Start, *args: Any

@@ -18,7 +18,7 @@ from oni_jax.evaluation.step_rewards import Scoring, load_scoring
 from oni_jax.host.plugins import with_plugins
 from oni_jax.host.run_files import CHECKPOINTS, SETTINGS
 from oni_jax.runs.run import Run
-from oni_jax.settings.fields import UserError, own_settings, with_values
+from oni_jax.settings.fields import UserError, section_settings, with_values
 from oni_jax.settings.worlds import CrafterConfig, EnvConfig
 from oni_jax.types import EnvSpec
 
@@ -55,7 +55,7 @@ def evaluated_task(config: EvaluationConfig) -> EnvConfig:
         env = Run(folder).plan.config.env
     env = dataclasses.replace(env, plugin=",".join(filter(None, (env.plugin, config.plugin))))
     env = dataclasses.replace(env, root_env=config.root_env or env.root_env)
-    values = {field.name: value for part in config.plugin_sections for field, value in own_settings(part)}
+    values = {field.name: value for part in config.plugin_sections for field, value in section_settings(part)}
     env = with_values(with_plugins(env, env.plugin), values)
     return chosen_task(_with_goals(config, env), env.root_env, config.max_episode_steps)
 

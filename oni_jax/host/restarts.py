@@ -59,7 +59,7 @@ class Restarts:
         return before is not None and now - before <= window_secs
 
     def fail(self, error: ChildError) -> None:
-        """Has `check` raise an error, as of a child that failed by its own mistake."""
+        """Has `check` raise an error, as of a child that failed by a mistake in it."""
         self._error = self._error or error
 
     def check(self) -> None:

@@ -65,7 +65,7 @@ def tune_memory() -> None:
     """Restarts this program in place (execve), with glibc's memory in large pages and an arena for each core.
 
     XLA allocates its working memory again for every update on the CPU: half a gigabyte of page faults at 4 KiB each, a
-    tenth of the time. Each thread's own arena keeps freed memory: a tenth of a program's memory, and more by the hour.
+    tenth of the time. The arena of each thread keeps freed memory: a tenth of a program's memory, and more by the hour.
     With fewer arenas than cores, threads that compile for a GPU wait for each other: 50 s in place of 18. glibc reads
     the settings only when a program starts, and children inherit them. Does nothing if $GLIBC_TUNABLES sets large
     pages; its other settings stay.
@@ -208,7 +208,7 @@ def _sigmask() -> Iterator[None]:
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
-        resource_tracker.ensure_running()  # multiprocessing's own helper, too; starting it unblocks some of them
+        resource_tracker.ensure_running()  # multiprocessing's helper, too; starting it unblocks some of them
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         yield
     finally:
@@ -251,7 +251,7 @@ class StopRequest:
         self._num_interrupts = 0
         self.usr1_saves = False
         self.save_due = False
-        self._terminal: list | None = None  # settings of the one that is standard input, before the program's own
+        self._terminal: list | None = None  # settings of the one that is standard input, before the program set it
 
     def __bool__(self) -> bool:
         if self._error is not None:

@@ -1,4 +1,4 @@
-"""The learner: takes batches, updates, publishes. One thread, the one that owns the training state."""
+"""The learner: takes batches, updates, publishes. One thread, the one that holds the training state."""
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence

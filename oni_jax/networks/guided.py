@@ -32,8 +32,8 @@ class GuidedPolicy:
     def apply(
         self, params: PyTree, observations: Mapping[str, Array], core_state: tuple[PyTree, PyTree], is_first: Array
     ) -> tuple[PolicyOutput, tuple[PyTree, PyTree]]:
-        own_params, guide_params, probability = params
-        output, own_state = self.policy.apply(own_params, observations, core_state[0], is_first)
+        policy_params, guide_params, probability = params
+        output, policy_state = self.policy.apply(policy_params, observations, core_state[0], is_first)
 
         def guided(guide_state: PyTree) -> tuple[Array, PyTree]:
             guide, guide_state = self.guide.apply(guide_params, observations, guide_state, is_first)
@@ -41,7 +41,7 @@ class GuidedPolicy:
 
         # The guide's network is not computed any more once the guide has had its steps.
         logits, guide_state = jax.lax.cond(probability > 0, guided, lambda state: (output.logits, state), core_state[1])
-        return PolicyOutput(logits, output.values), (own_state, guide_state)
+        return PolicyOutput(logits, output.values), (policy_state, guide_state)
 
 
 def mixture_logits(logits: Array, others: Array, probability: Array) -> Array:

@@ -89,8 +89,8 @@ class MessageNetwork(nn.Module):
             first = embed_and_convolve or (lambda characters: conv1d(embed(characters), kernel, conv2d))
             sequences = _first_layer(messages.astype(jnp.int32), first, kernel.shape[0], bias, architecture.length)
             sequences = _max_pool(sequences) if architecture.pooled[0] else sequences
-            for (own_kernel, own_bias), pooled in zip(layers[1:], architecture.pooled[1:], strict=True):
-                sequences = _convolve(sequences, own_kernel, own_bias, conv2d)
+            for (layer_kernel, layer_bias), pooled in zip(layers[1:], architecture.pooled[1:], strict=True):
+                sequences = _convolve(sequences, layer_kernel, layer_bias, conv2d)
                 sequences = _max_pool(sequences) if pooled else sequences
             return sequences.first(sequences.length).reshape(messages.shape[0], -1)
 

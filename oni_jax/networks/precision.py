@@ -21,7 +21,7 @@ class Precision(NamedTuple):
     float32_products: str  # `jax.default_matmul_precision` of products with float32 operands
 
 
-# JAX's own default lets an NVIDIA GPU round float32 operands to TF32.
+# JAX's default lets an NVIDIA GPU round float32 operands to TF32.
 PRECISIONS = {
     "float32": Precision(jnp.dtype(jnp.float32), "float32"),
     "tf32": Precision(jnp.dtype(jnp.float32), "tensorfloat32"),

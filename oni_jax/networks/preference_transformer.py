@@ -57,7 +57,7 @@ class PreferenceTransformer(nn.Module):
         num_actions: actions; NO_ACTION (-1), and any other that is none of them, is embedded as zeros.
         width: W.
         feed_forward: width of the hidden layer after attention.
-        max_time: steps of an episode that have an embedding of their own; later ones have that of the last.
+        max_time: steps of an episode that have an embedding; later ones have that of the last.
         is_scaled: the steps are weighted by softmax(q.k / sqrt(W)), in BK's published code by softmax(q.k).
     """
 

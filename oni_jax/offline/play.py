@@ -82,7 +82,7 @@ def collect_segments(config: CollectSegments, stop: StopRequest) -> int:
 
 
 def play(player: Player, config: SegmentsConfig, number: int, stop: StopRequest) -> Iterator[Segment]:
-    """Yields episodes of a player, in the order of their indices; `number`: of the player, which has its own seeds."""
+    """Yields episodes of a player, in the order of their indices; `number`: the player's, for the seeds."""
     num_envs = min(config.num_envs, config.episodes)
     names = tuple(offered_spec(player.env).observations)
     seed = int(np.random.SeedSequence([config.seed, number]).generate_state(1)[0])

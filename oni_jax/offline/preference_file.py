@@ -1,4 +1,4 @@
-"""A preference file that several processes fill, each its own rows.
+"""A preference file that several processes fill, each other rows.
 
 Label 3 means both "not labelled yet" and "unreadable answer". So that the latter are not asked about again and again, a
 second file, `<annotator>.unreadable`, holds a byte per pair: 1 after an unreadable answer. Without it every 3 is not

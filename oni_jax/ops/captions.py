@@ -53,7 +53,7 @@ def a_step_of_each(index: np.ndarray, count: int) -> np.ndarray:
 
 
 def split_captions(captions: StepCaptions, num_shards: int) -> list[StepCaptions]:
-    """Splits the B trajectories into equal shards, each with its own captions and observations."""
+    """Splits the B trajectories into equal shards, each with its captions and observations."""
     return list(map(StepCaptions, *(_split(batch, num_shards) for batch in captions)))
 
 

@@ -53,7 +53,7 @@ def load_trained(folder: str) -> tuple[Any, Any]:
 
 
 def reason(error: Exception) -> str:
-    """Shortens an error's text; tensorstore appends pages to its own."""
+    """Shortens an error's text; tensorstore appends pages to it."""
     return " ".join(str(error).split("See full TensorStore details")[0].split())[:200] or type(error).__name__
 
 

@@ -355,6 +355,6 @@ def _shapes(tree: PyTree) -> dict[str, tuple[int, ...]]:
 
 
 def _reason(error: Exception) -> str:
-    """Shortens an error to a few words; tensorstore appends pages to its own."""
+    """Shortens an error to a few words; tensorstore appends pages to it."""
     lines = str(error).split("See full TensorStore details")[0].splitlines()
     return " ".join(lines[0].split())[:200] if lines else type(error).__name__

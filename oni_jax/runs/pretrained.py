@@ -71,7 +71,7 @@ class Actor(NamedTuple):
 
     policy: Any  # object with ActorCritic's interface for acting
     params_of: Callable[[PyTree, np.float32], PyTree]  # as in `learner.guidance`
-    own_state: Callable[[PyTree], PyTree]  # state of its recurrent core -> that of the policy's
+    policy_state: Callable[[PyTree], PyTree]  # state of its recurrent core -> that of the policy's
 
 
 def make_actor(config: Config, policy: ActorCritic, replicas: Replicas) -> Actor:

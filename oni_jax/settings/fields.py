@@ -153,7 +153,7 @@ def sections(config: Any, name: str = "") -> dict[str, Any]:
     A program may be a section itself, without a `name`, see `section_name`.
     """
     name = name or (config.name if isinstance(config, Unread) else section_name(type(config)))
-    found = {name: config} if any(own_settings(config)) else {}
+    found = {name: config} if any(section_settings(config)) else {}
     for field in dataclasses.fields(config):
         part = getattr(config, field.name)
         if dataclasses.is_dataclass(part):
@@ -173,7 +173,7 @@ class Setting:
     metadata: Mapping[str, Any]  # arguments of `setting`
 
 
-def own_settings(section: Any) -> Iterator[tuple[Setting, Any]]:
+def section_settings(section: Any) -> Iterator[tuple[Setting, Any]]:
     """Yields the settings of one section, with their values."""
     for name, value in section.values if isinstance(section, Unread) else ():
         yield Setting(name, type(value), None, setting(None, "", within="[-inf, inf]").metadata), value
@@ -190,7 +190,7 @@ def _flag(field: dataclasses.Field) -> str:
 def settings(config: Any) -> Iterator[tuple[Setting, Any]]:
     """Yields every setting of all sections of a program, with its value. Names are unique over the sections."""
     for section in sections(config).values():
-        yield from own_settings(section)
+        yield from section_settings(section)
 
 
 def with_values(config: Program, values: Mapping[str, Any]) -> Program:

@@ -44,7 +44,7 @@ def run(config: Config, stop: StopRequest, makers: Makers = USUAL, on_row: OnRow
     """
     keep_compiled_code()
     known: Any = jax.config
-    if config.devices.cpu_devices != max(1, known.jax_num_cpu_devices):  # JAX refuses it beside XLA's own flag
+    if config.devices.cpu_devices != max(1, known.jax_num_cpu_devices):  # JAX refuses it together with XLA's flag
         try:
             jax.config.update("jax_num_cpu_devices", config.devices.cpu_devices)
         except RuntimeError:  # JAX has computed
@@ -132,7 +132,7 @@ def build_training(
     world.suggest_by(rewards.acting(state.reward_state))
     resumed = resume_acting(world, saved, progress)
     # The learner.
-    step = build_step(plan, peers.num, policy, rewards, world, actor.own_state, optimizer, replicas)
+    step = build_step(plan, peers.num, policy, rewards, world, actor.policy_state, optimizer, replicas)
     learner = makers.learner(step, rewards, world, annotator, state, progress.updates, peers, guidance)
     learner.running_returns.restore(resumed)
     return Training(plan, folder, learner, world, annotator, checkpoints, progress)

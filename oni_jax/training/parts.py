@@ -232,11 +232,11 @@ def build_step(
     policy: ActorCritic,
     rewards: RewardSum,
     world: World,
-    own_state: Callable[[PyTree], PyTree],
+    policy_state: Callable[[PyTree], PyTree],
     optimizer: optax.GradientTransformation,
     replicas: Replicas,
 ) -> Step:
-    """Builds the compiled functions of an update; `own_state`: see `Actor`."""
+    """Builds the compiled functions of an update; `policy_state`: see `Actor`."""
     config, learner = plan.config, plan.config.learner
     part = dataclasses.replace(learner, batch_size=learner.batch_size // num_processes)
     coeffs = RewardCoeffs(config.reward.extrinsic_reward_coeff, rewards.coeffs)
@@ -245,7 +245,7 @@ def build_step(
 
     def unpack(payload: PyTree, version: Array) -> Trajectory:
         trajectory = world.unpack(payload, version)
-        return trajectory._replace(initial_core_state=own_state(trajectory.initial_core_state))
+        return trajectory._replace(initial_core_state=policy_state(trajectory.initial_core_state))
 
     update = make_update_fn(loss_fn, shard_score(rewards, replicas), optimizer, unpack, epochs)
     pack = functools.partial(pack_shards, payload_sharding=world.payload_sharding, rewards=rewards, replicas=replicas)

@@ -1,4 +1,4 @@
-"""Where messages and the key may go, and where the key may not be seen."""
+"""Addresses that messages and the key may go to, and places where the key may not be seen."""
 
 import asyncio
 import dataclasses
@@ -199,7 +199,7 @@ class BrokenStore(LabelStore):
 
 
 def test_the_key_is_in_no_process_list_no_state_and_no_traceback(tmp_path):
-    """Of the service's process, in good times and when it fails."""
+    """The service's process shows no key, in good times and when it fails."""
     store = BrokenStore(str(tmp_path / "labels.sqlite"))
 
     async def body():

@@ -163,7 +163,7 @@ def test_preference(text, label):
     assert read_preference(text, DEFAULT_ANSWER_KEY) == label
 
 
-def test_preference_of_a_key_of_its_own():
+def test_preference_under_a_separate_key():
     answer = '("best_message": 2)'
     assert read_preference(answer, "best_message") == 1
     assert said({"text": answer}, "ranking", "best_message") == (answer, 1, 1.0)

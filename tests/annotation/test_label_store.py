@@ -169,8 +169,8 @@ def test_several_processes_share_a_file(path):
     assert LabelStore(path).count("m", "d") == 300
 
 
-def _foreign_with_its_own_mark(path):
-    """Opened by nobody but its own program: not even its log is touched."""
+def _foreign_with_a_mark(path):
+    """Opened by nobody but that program: not even its log is touched."""
     database = sqlite3.connect(path, isolation_level=None)
     database.execute("PRAGMA journal_mode = WAL")
     database.execute("CREATE TABLE bookmarks (url)")
@@ -178,7 +178,7 @@ def _foreign_with_its_own_mark(path):
 
 
 def test_a_second_store_of_a_process_leaves_the_locks_of_the_first(path):
-    """Who opens and closes the file himself drops them; another process then takes the log for its own to remove."""
+    """A user who opens and closes the file drops the locks; another process then removes the log."""
     first = LabelStore(path)
     first.put_many("m", "d", [(NEWT, "")])
     LabelStore(path)
@@ -191,7 +191,7 @@ def test_a_second_store_of_a_process_leaves_the_locks_of_the_first(path):
 
 def test_another_programs_database_is_not_touched(path):
     os.makedirs(os.path.dirname(path))
-    theirs = _foreign_with_its_own_mark(path)
+    theirs = _foreign_with_a_mark(path)
     before = {name: os.stat(os.path.join(os.path.dirname(path), name)) for name in os.listdir(os.path.dirname(path))}
     with pytest.raises(UserError, match="no label store"):
         LabelStore(path)

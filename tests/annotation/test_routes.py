@@ -52,7 +52,7 @@ async def ask_at(address: str) -> Any:
 
 
 def by_proxy(monkeypatch, variable, address, context: ssl.SSLContext | None = None, credentials="", **options):
-    """What comes of a request to `address`, which a proxy takes for a scripted server; and what the proxy was asked."""
+    """Returns the result of a request to `address`, which a proxy takes for a scripted server, and its log."""
 
     async def body():
         async with server_of(label, context) as target, proxy_to(target, **options) as proxy:

@@ -337,8 +337,8 @@ def start_all(store):
         service.close(0.0)
 
 
-def test_each_question_has_its_own_answers(judge, store, start_all):
-    """Of prompts and kinds of their own, in one store. What is asked under two of them is asked twice."""
+def test_each_question_has_separate_answers(judge, store, start_all):
+    """Two questions of other prompts and kinds share a store. An item of both is asked twice."""
     fight, dig = (AnnotationConfig(llm_server_addr=judge.address, goal_key=goal) for goal in ("combat", "gold"))
     chat = dataclasses.replace(dig, llm_answer="label")  # another style of answer is another prompt
     expected = {Query(item, 0): True for item in KILLS} | {Query(item, 0): False for item in COINS}
@@ -506,7 +506,7 @@ def test_processes_end_with_their_parent(tmp_path, end):
 
 
 def alive(pid):
-    """Whether a process runs; an orphan that nobody reaps does not."""
+    """True if a process runs; an orphan that nobody reaps does not."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[0] != "Z"

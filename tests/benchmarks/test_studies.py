@@ -220,7 +220,7 @@ def test_cases_that_are_there_are_not_trained_again(tiny, tmp_path):
     assert len(names) == 4 and all("high" in name for name in names)
     found = json.loads((tmp_path / "tiny.json").read_text())
     assert len(found["runs"]) == 8
-    # The stand-in names a commit of its own, which is that of the runs and not of who collected them.
+    # The stand-in names another commit, which is that of the runs and not of who collected them.
     assert {found["machines"][entry["machine"]]["commit"] for entry in found["runs"]} == {"of-the-run"}
     lost = found["runs"].pop(5)["name"]
     (tmp_path / "tiny.json").write_text(json.dumps(found))

@@ -126,7 +126,7 @@ def test_settings_without_several_goals_are_refused():
 
 
 def test_captions_are_counted_under_each_goal():
-    """Of one environment, whose caption never changes: the outcome counts under the goal of the action."""
+    """One environment's caption never changes: the outcome counts under the goal of the action."""
     spec = env_spec(config_of(HOST), SHOWN)._replace(has_captions=True)
     tracker, out = CaptionTracker(spec, 1), make_step_output(spec, 1)
     out.texts.captions[:], ids = [b"It's a wall."], np.zeros(1, TEXT_DTYPE)

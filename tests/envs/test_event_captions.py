@@ -57,7 +57,7 @@ def test_device_environments_have_them_too():
     assert caption_reader(config)(np.array([1], np.uint8)) == env.event(np.array([1], np.uint8)) == b"do nothing"
 
 
-def test_a_device_environment_without_captions_of_its_own():
+def test_a_device_environment_without_captions():
     """Played by actors, as in an evaluation."""
 
     def mute(spec):

@@ -1,4 +1,4 @@
-"""What is told of a run's reward is what the learner is given by it."""
+"""Inspection of a run's reward shows the reward that the learner is given."""
 
 import json
 import os

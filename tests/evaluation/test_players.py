@@ -1,4 +1,4 @@
-"""Which checkpoint plays, and what is said when none can."""
+"""Choice of the checkpoint that plays, and the error when none can."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Which episodes are recorded, and that their replay goes the same way."""
+"""Choice of the episodes that are recorded; their replay takes the same steps."""
 
 import functools
 

@@ -187,7 +187,7 @@ def test_rewards_of_training_alone_are_not_in_a_film(tmp_path):
 
 
 def table(tmp_path: pathlib.Path, capfd, experiment: str, *words: str) -> tuple[str, dict, list[dict]]:
-    """What launch.evaluate prints of four episodes, and its evaluations in JSON and CSV."""
+    """Returns launch.evaluate's output for four episodes, and its evaluations in JSON and CSV."""
     files = [str(tmp_path / name) for name in ("a.json", "a.csv")]
     base = ["--train_dir", str(tmp_path), "--experiment", experiment, "--episodes", "4", "--num_workers", "1"]
     assert evaluate.main([*base, "--json", files[0], "--csv", files[1], *words]) == 0

@@ -275,7 +275,7 @@ def _directions(facing: np.ndarray) -> np.ndarray:
 
 
 class Effects(NamedTuple):
-    """What each of ELLM's 139 actions did in N states, each [N, 139, ...]."""
+    """Effects of each of ELLM's 139 actions in N states, each [N, 139, ...]."""
 
     success: Any
     eval_success: Any

@@ -1,6 +1,6 @@
 """Two recorded rewards each of ELLM's RND and NovelD (arXiv 2302.06692), computed again by our rewards.
 
-Theirs normalises features by the batch's own statistics, before the step and after it apart, which the test does; and
+Theirs normalises features by the batch's statistics, before the step and after it apart, which the test does; and
 divides by the deviation of all errors so far, which are ours with a discount of 0. Its random network has three layers:
 with the predictor it is one network here, whose output is their difference.
 """

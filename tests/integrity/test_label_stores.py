@@ -65,7 +65,7 @@ def test_rows_of_an_earlier_version_get_checksums(path):
 
 
 def test_no_damaged_store_gives_a_wrong_row(path, tmp_path):
-    """Of a store that is closed, so that all of it is in the file."""
+    """The store is closed, so that all of it is in the file."""
     content, rng, num_read = path.read_bytes(), np.random.default_rng(0), 0
     for number in range(40):
         spoilt, size = bytearray(content), int(rng.integers(1, 65))

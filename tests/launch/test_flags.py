@@ -202,7 +202,7 @@ def test_none_needs_no_coefficient():
 TWO = "--llm_reward_type online_cls,online_motif --llm_reward_coeff 0.4,0.1 "
 
 
-def test_several_rewards_have_settings_of_their_own_where_these_are_lists():
+def test_several_rewards_have_separate_settings_where_these_are_lists():
     config = parse(TWO + "--goal_key gold,combat --beta_count_exponent 0 --extrinsic_reward 0.3 --gamma 0.5")
     flags.check(config)
     first, second = config.terms()
@@ -358,7 +358,7 @@ def test_a_resumed_run_keeps_its_rewards(types):
 
 @pytest.mark.parametrize("again", ["online_cls", "online_cls,online_cls,online_cls", "online_cls,online_motif"])
 def test_a_resumed_run_keeps_the_number_of_rewards_of_one_type(again):
-    """Each has a state of its own."""
+    """Each has a separate state."""
     old = parse("--llm_reward_type online_cls,online_cls --llm_reward_coeff 1")
     with pytest.raises(UserError, match="--llm_reward_type=online_cls,online_cls, or choose another"):
         check_resume(old, parse(f"--llm_reward_type {again} --llm_reward_coeff 1"))

@@ -1,4 +1,4 @@
-"""What programs print at their ends: commands that are accepted as they stand, and that go on with what was made."""
+"""Commands that programs print at their ends: they are accepted as they stand, and continue with the result."""
 
 import importlib
 import os

@@ -19,7 +19,7 @@ VALUES |= {"llm_reward_type": "none", "train_for_env_steps": 256}
 
 @pytest.fixture
 def folder(tmp_path):
-    """Of a run of a sweep, with a checkpoint."""
+    """Folder of a sweep's run with a checkpoint."""
     path = tmp_path / "runs" / "sweep" / "seed=1"
     (path / "checkpoints" / "256").mkdir(parents=True)
     config = with_values(Config(), {**VALUES, "train_dir": str(tmp_path / "runs"), "experiment": "sweep/seed=1"})

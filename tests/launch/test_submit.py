@@ -46,7 +46,7 @@ def test_nodes(capsys):
     assert "ONI_EXPERIMENT=x" in lines  # whatever --sbatch "--job-name" says
 
 
-def test_server_on_a_node_of_its_own(capsys):
+def test_server_on_a_separate_node(capsys):
     words = ["--server=node", "--server_gpus=2", "--server_command=serve it", "--sbatch=--partition=gpu --exclusive"]
     text = "\n".join(shown(capsys, *words, "--nodes=2", training=[*TRAINING, "--llm_model=big one"]))
     server, trainers = text.split("#SBATCH hetjob\n")

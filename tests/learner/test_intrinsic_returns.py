@@ -19,7 +19,7 @@ def played(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def expected(rewards: np.ndarray, ended: np.ndarray, env: int) -> list[np.ndarray]:
-    """Of one environment, episode by episode."""
+    """Returns one environment's sums, episode by episode."""
     cuts = np.flatnonzero(ended[:, env]) + 1
     return [episode.sum(axis=1) for episode in np.split(rewards[..., env].astype(float), cuts, axis=1)[: len(cuts)]]
 
@@ -60,7 +60,7 @@ def test_a_batch_may_hold_several_trajectories_of_an_environment():
 
 
 def test_incomplete_returns_are_not_reported():
-    """Of the second environment a trajectory was dropped; a reward of the third is not finite."""
+    """The second environment lacks a trajectory; a reward of the third is not finite."""
     rewards, is_first, ended = played()
     ended[:], is_first[1:] = False, False
     ended[[11, 23]], is_first[12] = True, True

@@ -146,7 +146,7 @@ class TestLag:
 
 
 class TestEnds:
-    """What a step leads to."""
+    """Values at the ends of steps."""
 
     def test_a_cut_is_worth_its_final_observation(self):
         batch = inputs(truncations=at((2, 1)))
@@ -194,7 +194,7 @@ class TestBootstrap:
 
     @pytest.mark.parametrize("bootstrap", ["value", "published"])
     def test_targets_have_no_gradient(self, bootstrap):
-        """Of the values only those that are learnt: not the one after the last step."""
+        """Only values that are learnt have one: not the one after the last step."""
         _, gradients = run(make_trajectory(), dataclasses.replace(LEARNER, bootstrap=bootstrap))
         assert not np.any(gradients["values"][-1])
         assert not np.any(gradients["logits"][-1])
@@ -222,7 +222,7 @@ class TestExploration:
 
 
 class TestRewards:
-    """What is learnt from."""
+    """The learner's rewards."""
 
     coeffs = RewardCoeffs(0.1, {"one": 0.4, "two": 0.2})
 

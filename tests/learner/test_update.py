@@ -101,7 +101,7 @@ def test_compiled_it_overwrites_the_state_but_for_what_others_read():
     rest = jax.tree.leaves(state._replace(params=(), reward_state=()))
     memory = [x.unsafe_buffer_pointer() for x in rest]
     new_state, metrics = compiled(state, batch, VERSION)
-    # Each part in its own place: moments that change places with others are copied first.
+    # Each part in its place: moments that change places with others are copied first.
     new_rest = jax.tree.leaves(new_state._replace(params=(), reward_state=()))
     assert [x.unsafe_buffer_pointer() for x in new_rest] == memory
     jax.tree.map(
@@ -157,7 +157,7 @@ def with_nan_parameter(state: TrainState) -> TrainState:
 
 @functools.cache
 def bad_inputs() -> dict[str, tuple[TrainState, Batch]]:
-    """What makes a bad update -> (state, batch). Of two causes the first is told."""
+    """Cause of a bad update -> (state, batch). The first of two causes is reported."""
     _, state, batch = build()
     intrinsic = batch._replace(features=({"rewards": np.float32(np.nan)},))
     return {
@@ -170,7 +170,7 @@ def bad_inputs() -> dict[str, tuple[TrainState, Batch]]:
     }
 
 
-# The rewards' states have a test of their own below.
+# The rewards' states have a test below.
 @pytest.mark.parametrize("source", [source for source in SOURCES if source != "states of the rewards"])
 def test_a_bad_update_changes_nothing_and_tells_what_was_not_finite_first(source):
     update, _, good_batch = build()

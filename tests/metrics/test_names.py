@@ -42,7 +42,7 @@ def documented(*prefixes: str) -> set[str]:
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory) -> list[dict]:
-    """What a run without labels writes to its file, and what it hands to its view."""
+    """Rows that a run without labels writes to its file, and those that it hands to its view."""
     folder = tmp_path_factory.mktemp("run")
     seen = []
     with pytest.MonkeyPatch.context() as patch:
@@ -95,7 +95,7 @@ def test_names_of_the_annotation_service():
         "annotation/labels_unanswered",
         "annotation/requests_failed",
         "annotation/backlog",
-    }  # these have rows' own names
+    }  # these have rows' names
     assert written - renamed == documented("annotation/")
 
 

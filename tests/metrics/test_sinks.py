@@ -58,7 +58,7 @@ def test_jsonl_rows_can_be_read_at_once(tmp_path):
 
 
 def events(folder) -> list:
-    """What the events files in a folder hold; each record is framed by its length and checksums."""
+    """Returns the contents of the events files in a folder; each record is framed by its length and checksums."""
     from tensorboardX.proto.event_pb2 import Event  # type: ignore
     from tensorboardX.record_writer import masked_crc32c
 

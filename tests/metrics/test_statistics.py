@@ -9,7 +9,7 @@ from oni_jax.settings.fields import printable
 
 
 def rates_of(*points: tuple[float, float]) -> list[float]:
-    """Of a count at these (seconds, total), over a window of 10 s."""
+    """Returns the rates of a count at these (seconds, total), over a window of 10 s."""
     meters = RateMeters(window_secs=10)
     return [meters.update({"a": total}, secs)["a_per_sec"] for secs, total in points]
 

@@ -126,7 +126,7 @@ def test_wandb_without_a_key_is_offline_and_says_so(fake, tmp_path, capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_offline_every_start_is_a_run_of_its_own_in_one_group(fake, tmp_path, monkeypatch):
+def test_offline_every_start_is_a_new_run_in_one_group(fake, tmp_path, monkeypatch):
     now = 1000.0
     monkeypatch.setattr("oni_jax.metrics.wandb_sink.time.time", lambda: now)
     use(tmp_path, RunConfig(experiment="x"))
@@ -138,7 +138,7 @@ def test_offline_every_start_is_a_run_of_its_own_in_one_group(fake, tmp_path, mo
 
 
 @pytest.mark.parametrize("mode", ["offline", "disabled", "online"])
-def test_its_own_variable_decides_the_mode(fake, key, tmp_path, monkeypatch, capsys, mode):
+def test_wandb_s_variable_decides_the_mode(fake, key, tmp_path, monkeypatch, capsys, mode):
     monkeypatch.setenv("WANDB_MODE", mode)
     use(tmp_path)
     assert fake.starts[0]["mode"] == mode and capsys.readouterr().err == ""

@@ -25,7 +25,7 @@ MAX_NORMAL = 6.0  # standard deviations; one in 1e9 numbers is larger
 
 
 class Expected(NamedTuple):
-    """What is known of a layer's weights."""
+    """Known facts of a layer's weights."""
 
     deviation: float
     largest: float  # none is larger

@@ -28,7 +28,7 @@ from tests.support.full_disk import full_disk
 
 
 def sample(directory: pathlib.Path, num_pairs: int, length: int, num_steps: int, seed: int = 0) -> np.ndarray:
-    """[P, 2, L, 3]: (game, episode, step in it), of three games with episodes of lengths of their own."""
+    """[P, 2, L, 3]: (game, episode, step in it), of three games with episodes of different lengths."""
     directory.mkdir()
     blstats = np.zeros((3, 27), np.int64)
     sampler = SubepisodeSampler(str(directory), {"blstats": blstats}, num_pairs, length, np.random.default_rng(seed))

@@ -19,7 +19,7 @@ from oni_jax.learner.peers.contributions import Contribution, merge_contribution
 from oni_jax.learner.shards import pack_shards, shard_score
 from oni_jax.networks import ragged
 from oni_jax.networks.glyphs import make_ranking_network
-from oni_jax.parallel import Replicas, all_gather, mean, own_shard
+from oni_jax.parallel import Replicas, all_gather, local_shard, mean
 from oni_jax.rewards.base import Reward, Scorer
 from oni_jax.rewards.combine import Paid, Potential
 from oni_jax.rewards.oni.reward_model import QUANTILES, RewardModel, save_reward_model
@@ -286,7 +286,7 @@ def test_scoring_is_pure(taught):
 def test_scoring_state_outlasts_the_gradient_steps_of_another_reward(taught):
     _, rewards, state = taught
     if rewards.steps_due():
-        pytest.skip("it has steps of its own")
+        pytest.skip("it has other steps")
     scored = score(rewards, state, captions_of()).state
     chex.assert_trees_all_equal(rewards.merge(scored, rewards.train_step(state)), scored)
 
@@ -450,7 +450,7 @@ def test_a_model_that_is_trained_anew_is_read_anew(tmp_path):
 
 
 def test_several_rewards_add_up_and_keep_apart(files):
-    """Each has its own labels, by its own goal; equal questions are asked once."""
+    """Each has separate labels, by a separate goal; equal questions are asked once."""
     one = config_of("online_cls", files)
     gold = dataclasses.replace(one.annotation, goal="The player wants gold.")
     twice, cosine = (one.reward, gold), config_of("cosine-bow", files)
@@ -471,7 +471,7 @@ def test_several_rewards_add_up_and_keep_apart(files):
     np.testing.assert_array_equal(output.rewards[3], alone)
 
 
-def test_several_rewards_save_and_train_each_their_own(files):
+def test_several_rewards_save_and_train_separately(files):
     config = config_of("online_cls_reward_model", files)
     config = dataclasses.replace(config, others=((config_of("online_motif", files).reward, config.annotation),))
     rewards, other = (make_rewards(config, env_spec(config.env)) for _ in range(2))
@@ -557,14 +557,14 @@ class OwnReward(Reward):
 
     def score(self, state, trajectory, features, key):
         # A draw for each step of the whole batch, whatever devices it is on.
-        noise = own_shard(jax.random.normal(key, (T, B)), axis=1)
+        noise = local_shard(jax.random.normal(key, (T, B)), axis=1)
         rewards = features["worth"][features["index"]] + features["seen"] * state["weights"].sum() + noise
         total = state["total"] + mean(jnp.mean(rewards)) + jnp.mean(all_gather(rewards, axis=1))
         return RewardOutput(rewards, {**state, "total": total})
 
 
 def scored(rewards: RewardSum, replicas: Replicas) -> tuple[RewardOutput, bool]:
-    """What a batch is worth by rewards with random parameters, and whether what they left alone was passed through."""
+    """Returns a batch's scores by rewards with random parameters, and whether unchanged fields were passed through."""
     rng = np.random.default_rng(1)
     x = rng.normal(size=(T, B, 3)).astype(np.float32)
     captions = StepCaptions(*(batch._replace(observations={"x": x}) for batch in captions_of()))

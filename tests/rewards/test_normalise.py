@@ -1,4 +1,4 @@
-"""What becomes of raw rewards: thresholds, normalisation, quantiles; and which settings are refused."""
+"""Thresholds, normalisation and quantiles of raw rewards; and refused settings."""
 
 import dataclasses
 from typing import Any, cast

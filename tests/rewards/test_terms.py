@@ -31,7 +31,7 @@ def rewards_that_save(**saved) -> RewardSum:
         (["a_2", "a", "a"], ("a_2", "a", "a_3")),
     ],
 )
-def test_each_has_a_label_of_its_own(names, labels):
+def test_each_reward_has_a_unique_label(names, labels):
     assert RewardSum([Term(name, Reward(), 1.0) for name in names]).labels == labels
 
 

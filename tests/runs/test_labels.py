@@ -1,4 +1,4 @@
-"""Who made a run's labels: from its settings, and from its label store where several did."""
+"""Sources of a run's labels: its settings, and its label store where several made them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What was trained as a file for others: the same policy, reward and settings, and no code that runs unasked."""
+"""A trained run as a file for others: the same policy, reward and settings, and no code that runs unasked."""
 
 import importlib
 import json

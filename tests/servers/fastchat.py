@@ -1,6 +1,6 @@
 """FastChat, the server of the published system: a controller, a worker with the tiny model, and an API server.
 
-It wants libraries older than this project's, and has an environment of its own.
+It wants libraries older than this project's, and has a separate environment.
 """
 
 import pathlib

@@ -191,7 +191,7 @@ def _transformers_name(name: str) -> str:
 
 
 def _interleave(tensor: np.ndarray) -> np.ndarray:
-    """Of each head's dimensions, transformers rotates i with i + 8, llama.cpp 2i with 2i + 1."""
+    """Reorders each head's dimensions: transformers rotates i with i + 8, llama.cpp 2i with 2i + 1."""
     halves = tensor.reshape(NUM_HEADS, 2, HEAD_SIZE // 2, HIDDEN_SIZE)
     return np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(HIDDEN_SIZE, HIDDEN_SIZE)
 

@@ -1,4 +1,4 @@
-"""What is told beside a game that is played."""
+"""Lines next to a game that is played."""
 
 import contextlib
 import dataclasses
@@ -281,7 +281,7 @@ def test_rewards_of_training_alone_are_not_shown(tmp_path):
 
 
 def test_every_reward_pays_in_play_and_in_films_as_in_evaluations(tmp_path, monkeypatch):
-    """Each by its own count discount, end and coefficient; a potential is valued at both ends of a step."""
+    """Each by its count discount, end and coefficient; a potential is valued at both ends of a step."""
     monkeypatch.setitem(REWARD_TYPES, "of_text", RewardType(lambda context: Potential(OfText(), 0.9, context.frozen)))
     first = {"llm_reward_type": "count", "llm_reward_coeff": 0.1, "beta_count_exponent": 1.0}
     later = {**first, "llm_reward_coeff": 0.5, "beta_count_exponent": 3.0, "intrinsic_reward_at": "next_obs"}

@@ -1,4 +1,4 @@
-"""A Slurm cluster of a test's own: every daemon on this machine, as this user, with nothing outside a folder."""
+"""A Slurm cluster for a test: every daemon on this machine, as this user, with nothing outside a folder."""
 
 import os
 import pathlib
@@ -106,12 +106,12 @@ class Cluster:
             time.sleep(0.2)
 
     def run(self, *words: str, may_fail: bool = False) -> str:
-        """What a command prints. Raises CalledProcessError unless it `may_fail`."""
+        """Returns a command's output. Raises CalledProcessError unless it `may_fail`."""
         done = subprocess.run(words, env=self.environment, stdout=subprocess.PIPE, text=True, check=not may_fail)
         return done.stdout
 
     def state(self, job: str) -> dict[str, str]:
-        """What Slurm says of a job, by its names: JobState, Restarts, ExitCode, StdOut."""
+        """Returns Slurm's fields of a job, by its names: JobState, Restarts, ExitCode, StdOut."""
         text = self.run("scontrol", "show", "job", "--oneliner", job).splitlines()[0]
         return dict(word.split("=", 1) for word in text.split() if "=" in word)
 

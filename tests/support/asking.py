@@ -1,4 +1,4 @@
-"""What asks about NetHack's messages, and what answers."""
+"""Clients that ask about NetHack's messages, and servers that answer."""
 
 from collections.abc import Iterable
 
@@ -50,6 +50,6 @@ def label_of(answered: Annotation | Reply) -> int | None:
 
 
 def probability_of(answered: Annotation | Reply) -> float:
-    """Of one that has an answer."""
+    """Returns the probability of an answer that there is."""
     assert answered.answer is not None
     return decode_label(answered.answer).probability

@@ -38,7 +38,7 @@ from tests.support import signals_plugin
 
 
 class Task(NamedTuple):
-    """What a world shows, and the policy that acts in it."""
+    """A world's environment, and the policy that acts in it."""
 
     spec: EnvSpec
     policy: ActorCritic
@@ -181,7 +181,7 @@ def a_step_raises(patch: pytest.MonkeyPatch) -> Break:
 
 
 def a_caption_raises(patch: pytest.MonkeyPatch) -> Break:
-    """Of all that the host does for a world on the device, the only thing that is a plugin's and is waited for."""
+    """A caption raises: of the host's work for a device world, only this is a plugin's and is waited for."""
     is_broken: list[bool] = []
     caption = SignalsEnv.caption
 
@@ -215,7 +215,7 @@ class Kind(NamedTuple):
     num_devices: int = 1
 
     def made(self, config: Config | None = None) -> Made:
-        """A new world of this kind. config: if not its own."""
+        """A new world of this kind. config: replaces the kind's."""
         made = make_world(config or self.config, self.num_devices, self.observations)
         assert type(made.world) is self.world
         return made

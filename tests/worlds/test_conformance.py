@@ -340,11 +340,11 @@ def test_world_gives_captions_of_the_states_and_their_counts(name):
     for chain in chains(result.batches).values():
         counts: Counter[bytes] = Counter()
         for i, j in chain:
-            trajectory, (own_texts, caused_texts) = result.trajectories[i], said[i]
-            for t in range(len(own_texts)):
+            trajectory, (texts_before, caused_texts) = result.trajectories[i], said[i]
+            for t in range(len(texts_before)):
                 if trajectory.is_first[t, j]:
-                    counts = Counter([own_texts[t, j]])
-                counts_before = counts[own_texts[t, j]]
+                    counts = Counter([texts_before[t, j]])
+                counts_before = counts[texts_before[t, j]]
                 counts[caused_texts[t, j]] += 1
                 found = trajectory.before_counts[t, j], trajectory.caused_counts[t, j]
                 assert found == (counts_before, counts[caused_texts[t, j]])

@@ -61,7 +61,7 @@ class Judgement(NamedTuple):
 
 
 class QueryKind:
-    """A stateless kind of query. Answers are stored as bytes, in an encoding of its own.
+    """A stateless kind of query. Answers are stored as bytes, in the kind's encoding.
 
     A kind about one caption needs `name`, `read` and a prompt. The other defaults: an answer is kept as text, it is
     free of choices, and the rule-based judge can't give it.
@@ -75,7 +75,7 @@ class QueryKind:
     texts: Sequence[str] = ()  # names of further texts that its prompt files hold
     prompt: Mapping[str, Any] = {}  # prompt for an environment without a file of this kind
     rewrites: bool = False  # captions are asked about as the prompt file's `rewrite` has them
-    asks_as: str = ""  # the kind whose prompt files and stored answers it uses; empty: its own
+    asks_as: str = ""  # the kind whose prompt files and stored answers it uses; empty: this kind
     goals: Sequence[str] = ()  # keys of those that one answer is of; empty: the prompt has one goal, or none
 
     def render(self, escaped: str) -> str:

@@ -77,7 +77,7 @@ class Level(NamedTuple):
 
 
 def sized(level: Level, size: int = 0, num_distractors: int = -1) -> Level:
-    """Returns a level with another size of the room (0: its own) and number of distractors (-1: its own).
+    """Returns a level with another size of the room (0: unchanged) and number of distractors (-1: unchanged).
 
     Raises:
       UserError: more than half of a small room, or a third of another, would be full of objects.

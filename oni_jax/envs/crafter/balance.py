@@ -83,7 +83,7 @@ def update(state: State, draws: Draws) -> State:
         grow.append(was_entered & (count < fewest) & (numbers[:, 0] < kind.birth))
         shrinks = (count >= fewest) & (count > jnp.asarray(kind.most)[time]) & (numbers[:, 0] < kind.death)
         nth.append(jnp.where(was_entered & shrinks, jnp.floor(numbers[:, 1] * count).astype(jnp.int32), -1))
-    # Kinds come one after the other: what leaves makes room for its own kind and those after it
+    # Kinds come one after the other: what leaves makes room for its kind and those after it
     chosen = _chosen(state, groups, jnp.concatenate(nth))
     kinds, at = state.objects[:, KIND], state.objects[:, CELL]
     needed = sum((jnp.where(kinds == kind.kind, kind.death_distance, 0) for kind in _KINDS), jnp.zeros_like(kinds))
@@ -179,7 +179,7 @@ def _grounds(state: State) -> dict[int, _Ground]:
     materials = sorted({kind.material for kind in _KINDS})
     y = np.arange(SIZE)
     powers = np.where(y[:, None] // CHUNK == np.arange(_SIDE), 1 << y[:, None] % CHUNK, 0).astype(np.float32)
-    # One product for all materials, each in bits of its own: exact, as its sums are below 2^24
+    # One product for all materials, each in separate bits: exact, as its sums are below 2^24
     values = sum(
         (jnp.where(inside == material, 2.0 ** (CHUNK * i), 0.0) for i, material in enumerate(materials)), jnp.float32(0)
     )

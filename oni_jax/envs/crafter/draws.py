@@ -43,7 +43,7 @@ class KeyDraws(NamedTuple):
     """Draws from a step's key, by a hash of it and of what they are for.
 
     A counter through MurmurHash3's finaliser twice, with the key's words in between: several times cheaper than
-    Threefry, of which JAX makes a loop on CPUs, and each object needs numbers of its own.
+    Threefry, of which JAX makes a loop on CPUs, and each object needs other numbers.
     """
 
     words: jax.Array  # [2] uint32

@@ -56,7 +56,7 @@ class Crafter(DeviceEnv[State]):
 
     Attributes:
       variant: its rules and its way of describing states.
-      num_maps: size of the stock that maps are taken from; 0: each episode has a map of its own, made on the host.
+      num_maps: size of the stock that maps are taken from; 0: each episode has a new map, made on the host.
     """
 
     variant: Variant

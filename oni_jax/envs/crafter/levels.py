@@ -49,7 +49,7 @@ def find_variant(config: EnvConfig) -> Variant:
     if settings.actions:
         if rules.actions not in ELLM_ACTIONS.values():
             raise UserError(
-                f"--crafter_actions {settings.actions}: {config.root_env} has actions of its own; "
+                f"--crafter_actions {settings.actions}: {config.root_env} has other actions; "
                 "CrafterTextEnv-v1 and CrafterReward-v1 have a choice"
             )
         rules = rules._replace(actions=ELLM_ACTIONS[settings.actions])
@@ -60,8 +60,8 @@ def find_variant(config: EnvConfig) -> Variant:
     return variant._replace(rules=rules)
 
 
-def with_own_maps(config: EnvConfig) -> EnvConfig:
-    """Returns the settings with `--crafter_maps auto` as it is on the host: each episode has a map of its own."""
+def with_exact_maps(config: EnvConfig) -> EnvConfig:
+    """Returns the settings with `--crafter_maps auto` as it is on the host: each episode has a new map."""
     if config.crafter.maps != "auto":
         return config
     return dataclasses.replace(config, crafter=dataclasses.replace(config.crafter, maps="exact"))
@@ -83,7 +83,7 @@ def crafter_spec(config: EnvConfig) -> EnvSpec:
     if not config.crafter.task:
         return spec
     if "success" in spec.episode_stats:
-        raise UserError(f"--crafter_task {config.crafter.task}: {config.root_env} has a task of its own")
+        raise UserError(f"--crafter_task {config.crafter.task}: {config.root_env} has a fixed task")
     find_task(config.crafter, spec.goals)  # raises if the environment lacks the task
     return spec._replace(episode_stats=(*spec.episode_stats, "success"))
 

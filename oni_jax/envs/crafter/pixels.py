@@ -58,7 +58,7 @@ def scene(state: State) -> Scene:
 
 
 def rgb(textures: Textures, shown: Scene) -> jax.Array:
-    """Returns the picture [64, 64, 3] uint8: what the player sees, and below it what it owns."""
+    """Returns the picture [64, 64, 3] uint8: what the player sees, and below it what it carries."""
     local = _asleep(_lit(_view(textures, shown), shown), shown.is_sleeping)
     owned = jnp.asarray(textures.items)[np.arange(len(ITEMS)), shown.inventory]
     owned = jnp.pad(owned, ((0, _ITEM_ROWS * _WIDTH - len(ITEMS)), *[(0, 0)] * 3))

@@ -70,7 +70,7 @@ def _column(rules: Rules, name: str) -> jax.Array:
 
 
 def _events(rules: Rules) -> np.ndarray:
-    """Returns each action's event [A] uint8; 0: it has none of its own."""
+    """Returns each action's event [A] uint8; 0: it has none."""
     known = {words: i for i, words in enumerate(tables.EVENTS)}
     return np.array([known.get(action.words, 0) for action in rules.actions], np.uint8)
 

@@ -46,7 +46,7 @@ class DeviceEnv(Protocol[State]):
 
     @property
     def max_episode_steps(self) -> int | None:
-        """Step limit of the environment's own; None: it has none."""
+        """Step limit of the environment itself; None: it has none."""
         return None
 
     def reset(self, key: jax.Array) -> State:

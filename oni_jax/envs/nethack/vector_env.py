@@ -221,7 +221,7 @@ class NetHackVectorEnv(VectorEnv):
 
     def _code_note(self) -> str:
         if not self._shared_code:
-            return "each game has its own copy of the engine's code"
+            return "each game has a separate copy of the engine's code"
         if self._shared_code.failure:
             return f"games can't share the engine's code: {self._shared_code.failure}"
         return "games share the engine's code"

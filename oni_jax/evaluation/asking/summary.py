@@ -31,7 +31,7 @@ def total_tokens(parts: Iterable[Tokens]) -> Tokens:
 
 
 def tokens_of(asked: Asked, prompt: Prompt, has_counts: bool) -> Tokens:
-    """Returns the tokens of a query; `has_counts`: the server's own count is believed, where it gives one."""
+    """Returns the tokens of a query; `has_counts`: the server's count is believed, where it gives one."""
     parts, before = [Tokens(0, 0, True)], ""
     for reply in asked.replies:
         read, written = (reply.usage.get(name) if has_counts else None for name in TOKEN_COUNTS)

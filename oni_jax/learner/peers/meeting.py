@@ -45,7 +45,7 @@ def joined(devices: DevicesConfig, stop: StopRequest) -> Iterator["SingleProcess
 
 def _meet(devices: DevicesConfig, in_slurm: bool, stop: StopRequest) -> None:
     """Waits until all processes have connected. Raises UserError after the time-out, or if they can't connect."""
-    _check_own_name(devices.coordinator_address.rpartition(":")[0] or _slurm_host())
+    _check_host_name(devices.coordinator_address.rpartition(":")[0] or _slurm_host())
     jax.config.update("jax_enable_preemption_service", False)  # it would handle SIGTERM instead of us
     options: dict[str, Any] = (
         {} if in_slurm else {"num_processes": devices.num_processes, "process_id": devices.process_id}
@@ -84,8 +84,8 @@ def _meet(devices: DevicesConfig, in_slurm: bool, stop: StopRequest) -> None:
         raise UserError(f"--coordinator_address: the processes of this run did not meet ({reason})") from None
 
 
-def _check_own_name(coordinator: str) -> None:
-    """Raises UserError if this host's own name resolves to a loopback address, though other hosts connect to it.
+def _check_host_name(coordinator: str) -> None:
+    """Raises UserError if this host's name resolves to a loopback address, though other hosts connect to it.
 
     Debian's /etc/hosts gives it 127.0.1.1. JAX sends the address of that name to the other processes.
     """
@@ -97,7 +97,7 @@ def _check_own_name(coordinator: str) -> None:
     on_one_host = not coordinator or re.fullmatch(r"localhost|127\..+|\[?::1\]?", coordinator)
     if address.startswith("127.") and not on_one_host:
         raise UserError(
-            f"this host's own name, {name}, resolves to {address}, at which processes of other hosts can't reach it: "
+            f"this host's name, {name}, resolves to {address}, at which processes of other hosts can't reach it: "
             "give it its network's address in /etc/hosts (those of one host can meet at 127.0.0.1)"
         )
 

@@ -80,7 +80,7 @@ class Peers:
             self.all_gather_arrays({})  # while all are here: gloo connects within 30 s, or fails
         except PeerLost as error:
             raise UserError(
-                "the processes of this run met, but one has ended since, or can't be reached: each host's own name has "
+                "the processes of this run met, but one has ended since, or can't be reached: each host's name has "
                 f"to resolve to its network's address ({one_line(error.__context__ or error)})"
             ) from None
 

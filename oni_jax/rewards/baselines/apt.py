@@ -40,7 +40,7 @@ class AptState(NamedTuple):
 class AptReward(Reward):
     """Rewards distances between embeddings of observations, and learns these from each batch in `score`."""
 
-    # ELLM: its network learns from errors of all pairs of a batch's actions, and a step counts as its own neighbour.
+    # ELLM: its network learns from errors of all pairs of a batch's actions, and a step is a neighbour of itself.
 
     reads_counts = False
     only_in_training = "it measures distances to the other steps of a batch of training"
@@ -87,8 +87,8 @@ class AptReward(Reward):
         particles = every.reshape(-1, every.shape[-1])[drawn]
         products = jnp.einsum("tbd,md->tbm", embedded, particles, precision="highest")
         squares = jnp.sum(embedded**2, axis=-1)[..., None] + jnp.sum(particles**2, axis=-1) - 2 * products
-        is_own = parallel.own_shard(numbers, axis=1)[..., None] == drawn
-        distances = jnp.where(is_own, jnp.inf, jnp.sqrt(jnp.maximum(squares, 0.0)))
+        is_self = parallel.local_shard(numbers, axis=1)[..., None] == drawn
+        distances = jnp.where(is_self, jnp.inf, jnp.sqrt(jnp.maximum(squares, 0.0)))
         count = min(self._config.apt.neighbours, len(drawn) - 1)
         return -jnp.mean(jax.lax.top_k(-distances, max(1, count))[0], axis=-1)
 

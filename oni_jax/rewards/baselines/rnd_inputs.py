@@ -39,7 +39,7 @@ class Observations:
     """
 
     def __init__(self, context: RewardContext, goals: bool = False):
-        # Few bits would make errors of their own, where a prediction is good.
+        # Few bits would add errors where a prediction is good.
         network = dataclasses.replace(context.config.network, precision="float32", goal_conditioned=goals)
         spec = env_spec(context.config.env, policy_observations(network))
         self.names, self.inputs = tuple(spec.observations), spec.observations
@@ -134,7 +134,7 @@ def drawn_steps(key: Array, shape: tuple[int, ...], proportion: float) -> Array:
     """
     # BK: each step of the batch by itself, with that probability; the others are masked, and cost as much.
     whole = parallel.all_gather(jnp.zeros(shape), axis=1).shape
-    draws = parallel.own_shard(jax.random.uniform(key, whole), axis=1)
+    draws = parallel.local_shard(jax.random.uniform(key, whole), axis=1)
     return jnp.argsort(draws, axis=0)[: max(1, round(proportion * shape[0]))]
 
 

@@ -171,4 +171,4 @@ class PublishedShaping(Paid):
     ) -> RewardOutput:
         phi = super().score(state, trajectory, features, key).rewards
         shaped, carried = published_shaping(state.carried, parallel.all_gather(phi, axis=1), self._gamma)
-        return RewardOutput(parallel.own_shard(shaped, axis=1), state._replace(carried=carried))
+        return RewardOutput(parallel.local_shard(shaped, axis=1), state._replace(carried=carried))

@@ -30,7 +30,7 @@ from oni_jax.types import Annotation, Array, CaptionBatch, ModelState, PyTree, S
 
 
 class ModelledGoalReward(SuggestedGoalReward):
-    """Rewards goals that a model of an LLM suggests, and the LLM's own.
+    """Rewards goals that a model of an LLM suggests, and the LLM's goals.
 
     Args:
         model: learns from the answers.

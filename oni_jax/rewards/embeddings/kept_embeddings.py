@@ -26,7 +26,7 @@ class KeptMemo(Memo):
     Args:
         embed: returns vectors.
         folder: of the file; nothing is written where there is none.
-        name: of the embedder; each has a file of its own.
+        name: name of the embedder; each has a separate file.
     """
 
     def __init__(self, embed: Embed, folder: str, name: str):

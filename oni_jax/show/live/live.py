@@ -1,4 +1,4 @@
-"""The live view of a run, drawn by a thread of its own for less than 0.2 % of a core."""
+"""The live view of a run, drawn by a separate thread for less than 0.2 % of a core."""
 
 import collections
 import contextlib

@@ -157,7 +157,7 @@ def _caption_rows(rows: Sequence[InspectedCaption], header: Sequence[str]) -> li
 
 
 def _recordings(config: ReportConfig) -> list[Recording]:
-    """Reads the first of the folder `recordings`: the run's own before others'; best, median, worst; the newest."""
+    """Reads the first of the folder `recordings`: this run's before other runs'; best, median, worst; the newest."""
     found: dict[str, str] = {}  # path without suffix -> path; an MP4 replaces its GIF
     folder = os.path.join(config.folder, RECORDINGS)
     for suffix in reversed(MEDIA_TYPES):

@@ -75,5 +75,5 @@ class TrajectoryRing:
         self._view()
 
     def step_output(self, group: int, slot: int, t: int, texts: Texts) -> StepOutput:
-        """Returns the buffers of `group` for row `t` of `slot`; its texts are the actor's own."""
+        """Returns the buffers of `group` for row `t` of `slot`; its texts are the actor's alone."""
         return StepOutput(self.records[slot, t], self.finals[group], self.episode_stats[group], texts)

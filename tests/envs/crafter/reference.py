@@ -115,7 +115,7 @@ class Reference:
       seed: of the environment.
       rules: the variant, whose differences are patched on.
       first_step: steps that have passed, as far as light and creatures are concerned.
-      made: the map; its own, which takes seconds, when left out.
+      made: the map; when left out, a new one, which takes seconds.
     """
 
     def __init__(self, seed: int, rules: Rules | None = None, first_step: int = 0, made: Map | None = None):

@@ -61,7 +61,7 @@ def test_the_engine_is_still_loaded_anew(game, monkeypatch):
     game.start(5, 1)
     monkeypatch.setattr(nethack_game, "birthday_of", lambda path: None)
     game.start(5, 1)
-    assert (birthday(game) or 0) > 1_700_000_000  # the engine's own: now
+    assert (birthday(game) or 0) > 1_700_000_000  # the engine's: now
     assert game.follows_clock
 
 

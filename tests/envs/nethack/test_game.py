@@ -1,4 +1,4 @@
-"""Which keys a game is sent, told by an engine that plays a script. Recordings in tests/golden check the whole."""
+"""Keys sent to a game, recorded by an engine that plays a script. Recordings in tests/golden check the whole."""
 
 import contextlib
 import ctypes

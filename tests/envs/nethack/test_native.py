@@ -125,7 +125,7 @@ def test_goals_are_reached_in_the_same_steps(make_pair, monkeypatch, name):
 
 @needs_native
 def test_condition_is_tested_by_its_bit(make_pair, monkeypatch):
-    """Of no bit at all, none is set: each hero is sober."""
+    """No bit at all is never set: each hero is sober."""
     wall = nethack.GLYPH_CMAP_OFF + 1
     for module in ("oni_jax.envs.nethack.tasks", native_vector_env.__name__):
         monkeypatch.setattr(f"{module}.ORACLE_GLYPH", wall)

@@ -152,7 +152,7 @@ def test_reward_is_zero_before_the_scale_is_fixed(tmp_path):
 
 
 def test_published_shaping_goes_on_from_rollout_to_rollout(tmp_path):
-    """NumPy's own account of it, over six rollouts; and it is refused where columns are not environments."""
+    """NumPy's account of it, over six rollouts; and it is refused where columns are not environments."""
     episodes, rewards, paid = run(config_of(tmp_path, potential_shaping="published"), 6)
     phi = np.reshape(episodes.values, (6, T, N))
     carried, total, sums = np.zeros(N), np.zeros(N), []

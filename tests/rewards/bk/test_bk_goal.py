@@ -40,7 +40,7 @@ THRESHOLD = 0.4
 
 
 def cosine(one: str, two: str) -> float:
-    """Of the counts of words and pairs of words; not hashed."""
+    """Returns the cosine of the counts of words and pairs of words; not hashed."""
 
     def grams(text: str) -> Counter:
         words = words_of(text)

@@ -93,7 +93,7 @@ def test_a_result_that_python_can_t_hold_is_a_failure_of_its_window(result):
     assert values[5].problem.startswith("WrongResult: unhashable")
 
 
-def test_a_code_s_own_names_stay_its_own():
+def test_a_code_s_names_stay_separate():
     names = ("columns", "windows", "actions", "_nested", "_call_all")
     sandbox = Sandbox("".join(f"{name} = [7]\n" for name in names) + f"{HEAD}return {'[0] + '.join(names)}[0], {{}}")
     values = sandbox.call(windows(3))

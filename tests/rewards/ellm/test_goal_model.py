@@ -94,7 +94,7 @@ def test_model_without_answers_suggests_nothing():
 
 @pytest.fixture(scope="module")
 def sure_and_unsure(taught):
-    """Of states whose answers were not taught, those of which the model expects the fewest and the most goals wrong."""
+    """Returns the untaught states of which the model expects the fewest and the most goals wrong."""
     rewards, state = taught
     file = read_answers(str(shipped_path("crafter", "suggestions")), languages())
     states = [item[0] for item, _ in itertools.islice(file.under("").items(), 2000, 2200)]
@@ -305,7 +305,7 @@ def test_model_that_reads_observations_acts_by_them():
     assert is_open.any() and not (is_open & ~suggested).any()  # some are paid already
 
 
-def test_llm_s_own_answer_wins_over_the_model():
+def test_llm_s_answer_wins_over_the_model():
     _, _, batches = played()
     last = batches[-1]
     signal = last.observations["signal"][..., 0]

@@ -97,7 +97,7 @@ def test_pending_pairs_are_bounded_though_the_same_few_repeat():
     assert len(draws.waiting()) == 1 and 150 <= len(draws.save()["waiting_message"]) < 160
 
 
-def test_only_every_subsample_th_observation_is_drawn_and_its_own_parts_come_along():
+def test_only_every_subsample_th_observation_is_drawn_and_its_parts_come_along():
     draws = draws_of(subsample=10, names=("place",))
     captions = captions_of(TEXTS)
     for _ in range(30):
@@ -111,7 +111,7 @@ def test_only_every_subsample_th_observation_is_drawn_and_its_own_parts_come_alo
 
 
 def frequency(distinct) -> float:
-    """How often the message is drawn that nine of ten observations hold."""
+    """Returns the frequency of draws of the message that nine of ten observations hold."""
     draws = draws_of(distinct=distinct)
     captions = captions_of([TEXTS[0]] * 27 + TEXTS[1:4])
     captions = captions._replace(captions=[TEXTS[0], *TEXTS[1:4]], index=np.maximum(captions.index - 26, 0))
@@ -144,7 +144,7 @@ def test_saved_and_restored_it_draws_the_same_and_still_waits():
         assert (mine["id"][0] == mine["id"][1]) == (theirs["id"][0] == theirs["id"][1])
 
 
-def test_numbers_of_messages_stay_their_own_when_early_rows_have_given_way():
+def test_numbers_of_messages_stay_when_early_rows_have_given_way():
     draws = draws_of()
     rows = draws.ingest([]) + draws.draw(captions_of(TEXTS[:6]))
     rows += answer(draws, 1)

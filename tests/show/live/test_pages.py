@@ -45,7 +45,7 @@ def shown(row, width: int, height: int = 40, num_points: int = 3, run: RunConfig
 
 
 def words_of(text: str) -> str:
-    """What is said, wherever a line was broken."""
+    """Returns the words, wherever a line was broken."""
     return " ".join(text.split())
 
 
@@ -199,7 +199,7 @@ def test_rewards_say_what_they_report():
     assert "intrinsic 1.5 (online_cls), 2 (rnd) an episode" in words_of(shown({**row, **returns}, 80))
 
 
-def test_a_server_in_trouble_is_told_with_its_own_words():
+def test_a_server_in_trouble_is_shown_with_the_server_s_words():
     row = {**FULL, "server_state": "waiting for server"}
     row |= {"annotation/problem": "unreachable: \x1b[2J" + 60 * "no route "}
     lines = shown(row, 80).split("\n")

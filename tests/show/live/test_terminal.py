@@ -148,7 +148,7 @@ def test_work_before_the_first_row_is_shown_instead_of_compiling(program):
     program.shows("update 1,001", until=lambda text: "maps" not in text)
 
 
-def test_every_size_gets_its_own_page(program):
+def test_every_size_gets_another_page(program):
     program.tell("row")
     small = program.shows("update 1,000")
     check_rows(program.grid)
@@ -252,7 +252,7 @@ def test_printed_lines_scroll_off_above_the_view(program):
     assert printed == [f"print {number} {'wide ' * number}".strip() for number in range(30)]
     assert not any(line.startswith("my_run") for line in program.grid.history)
     program.tell("warn")
-    assert program.said == "a warning\n."  # went to its own file
+    assert program.said == "a warning\n."  # went to a separate file
 
 
 def test_the_first_row_may_come_while_the_view_looks(program):

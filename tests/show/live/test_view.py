@@ -1,4 +1,4 @@
-"""What is shown where there is no terminal, which view a stream gets, and the time left."""
+"""Lines where there is no terminal, the choice of a stream's view, and the time left."""
 
 import io
 import re

@@ -213,7 +213,7 @@ def test_recordings_the_best_first_a_film_before_its_pictures(tmp_path, monkeypa
 
 
 @pytest.mark.usefixtures("no_figures")
-def test_the_run_s_own_recordings_come_before_others(tmp_path):
+def test_recordings_of_this_run_come_before_other_runs(tmp_path):
     folder = write_experiment(tmp_path) / "recordings"
     folder.mkdir()
     for name in ("best1-NetHackScore-v1-random-seed1-episode0.gif", "worst1-run-NetHackScore-v1-sample-640.gif"):

@@ -1,4 +1,4 @@
-"""What the inference server writes is what the policy said, in trajectories that join without a seam."""
+"""The inference server writes the policy's outputs, in trajectories that join without a seam."""
 
 import functools
 from collections.abc import Callable
@@ -257,7 +257,7 @@ class Counting:
         return PolicyOutput(jnp.zeros((*is_first.shape, 3)), core_state[None, :, 0]), core_state
 
 
-def test_final_observations_are_valued_after_their_own_episode():
+def test_final_observations_are_valued_after_their_episode():
     """Some wait for their call until the next episode has begun, some until it has ended too."""
     paced = Paced(make_env=Lengthening, policy=Counting())
     found = []
