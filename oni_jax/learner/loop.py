@@ -62,7 +62,7 @@ class Step(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """A batch taken from the world, with what its update does not need."""
+    """A batch taken from the world, with data that its update does not need."""
 
     batch: Batch
     episodes: Episodes | None = None
@@ -165,7 +165,7 @@ class Learner:
         while self._device_idles and self.reward.steps_due():
             if (taken := self._take_batch(0.0)) is not None:
                 return taken
-            with self.trajectory_wait.waiting():  # it would wait without them, too
+            with self.trajectory_wait.waiting():  # the learner would wait without these steps, too
                 reward_state = jax.block_until_ready(self.reward.train_step(self.state.reward_state))
             self.state = self.state._replace(reward_state=reward_state)
         return self._take_batch(BATCH_WAIT_SECS)

@@ -26,7 +26,7 @@ class RewardCoeffs(NamedTuple):
 
 
 class LossInputs(NamedTuple):
-    """Inputs of the loss beside the policy's output. All [T, B]."""
+    """Inputs of the loss other than the policy's output. All [T, B]."""
 
     actions: Array  # int32
     behaviour_log_probs: Array

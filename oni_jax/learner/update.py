@@ -33,7 +33,7 @@ class Batch(NamedTuple):
 
 # Float32 scalars, distributions [T, B] that stay on the device, and each intrinsic reward [K, T, B].
 Metrics = Mapping[str, Array]
-Score = Callable[[PyTree, Trajectory, Features, Array], RewardOutput]  # as `RewardSum.score`
+Score = Callable[[PyTree, Trajectory, Features, Array], RewardOutput]  # the signature of `RewardSum.score`
 Update = Callable[[TrainState, Batch, Array], tuple[TrainState, Metrics]]
 
 # Values checked for NaN or inf, causes before effects. The metric `not_finite` is an index into it, or -1.

@@ -82,7 +82,7 @@ def _train(plan: Plan, stop: StopRequest, peers: SingleProcess | Peers, makers: 
 
 
 def _explain(plan: Plan) -> None:
-    """Prints what was chosen for this machine and environment, and what looks like a mistake."""
+    """Reports the settings chosen for this machine and environment, and probable mistakes."""
     for choice in plan.chosen:
         report(f"--{choice.flag} {choice.value} suits this {choice.suits}: {choice.reason}")
     if reason := why_no_gpu(jax.default_backend()):
@@ -103,7 +103,7 @@ def build_training(
 ) -> Training:
     """Builds all parts of a run, as the picture in docs/design.md shows them; `stack` closes them in reverse order."""
     config, replicas = plan.config, Replicas(plan.devices.learning)
-    # The policy, what pays it, and the LLM.
+    # The policy, its rewards, and the LLM.
     policy = makers.policy(config.network, plan.policy_spec)
     rewards = makers.rewards(config, plan.world_spec, replicas)
     spec = rewards.read_from(plan.world_spec)
@@ -119,7 +119,7 @@ def build_training(
     state = replicas.put(state)
     if saved:
         rewards.restore(saved.reward)
-    rewards.save()  # fails now, rather than hours later, on state that no checkpoint can hold
+    rewards.save()  # state that no checkpoint can hold fails now, rather than hours later
     # The world. Each process collects its part of a batch.
     actor = make_actor(config, policy, replicas)
     before = progress.env_steps, progress.reward_sum, progress.steps_before_reward

@@ -1,4 +1,4 @@
-"""Gauges of a running training: rates, queues, memory, newest answers. Read when a row is made."""
+"""Gauges of a running training: rates, queues, memory, newest answers. A row of metrics reads them."""
 
 import time
 from collections.abc import Mapping

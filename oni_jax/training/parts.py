@@ -216,7 +216,7 @@ def build_world(
 
 
 def resume_acting(world: World, saved: Saved | None, progress: Progress) -> Mapping[str, np.ndarray]:
-    """Restores the running episodes of a checkpoint. Returns what else it holds of them; {}: new ones begin."""
+    """Restores the running episodes of a checkpoint. Returns its other arrays of them; {}: new ones begin."""
     acting = saved.acting if saved else {}
     if saved and saved.progress["labels_of"] != progress.labels_of:  # another LLM suggests goals now
         acting = {name: x for name, x in acting.items() if name not in GOAL_ARRAYS}

@@ -62,7 +62,7 @@ class World(Protocol):
         ...
 
     def suggest(self, worths: Mapping[bytes, np.ndarray]) -> None:
-        """Takes in what goals are worth in states with these captions, for the batches to come.
+        """Takes in the worths of goals in states with these captions, for the next batches.
 
         Each [G + 1] float32, see `envs.device.goals.GoalTable`.
         """
@@ -81,7 +81,7 @@ class World(Protocol):
         ...
 
     def terminal(self) -> Terminal | None:
-        """Returns what one environment looked like lately, and asks for its next looks, which nothing waits for.
+        """Returns a recent picture of one environment, and requests the next one, without waiting for it.
 
         For one thread, such as a view's. The object is the last call's where nothing came meanwhile; None: nothing has
         come yet, or the environment has no looks.

@@ -82,7 +82,7 @@ class BatchAssembler:
         return batch
 
     def begin_update(self) -> None:
-        """Counts the batch that `next` returned as no longer pending, so that acting may continue."""
+        """Marks the batch that `next` returned as no longer pending, so that acting may continue."""
         self._exchange.consume(self._num_trajectories)
 
     def save(self) -> dict[str, np.ndarray]:

@@ -52,7 +52,7 @@ class Actor:
 
 
 def where_raised(reason: str) -> str:
-    """Returns where an error's traceback ends, and its type; empty for none, and for a loss."""
+    """Returns the end of an error's traceback, and its type; empty for none, and for a loss."""
     frames = [line.strip() for line in reason.splitlines() if line.startswith('  File "')]
     if not frames:
         return ""
@@ -104,7 +104,7 @@ class ProcessPool:
     def start(self) -> None:
         self._selector.register(self._wake_read, selectors.EVENT_READ, None)
         scratches = [os.path.join(self._scratch.path, f"actor-{index}") for index in self._groups]
-        for scratch in scratches:  # all of them first: the last actor to exit removes their parent folder
+        for scratch in scratches:  # all at first: the last actor to exit removes their parent folder
             os.mkdir(scratch)
         for (index, groups), scratch in zip(self._groups.items(), scratches, strict=True):
             name = f"actor-{index}"
@@ -187,7 +187,7 @@ class ProcessPool:
             raise ChildError(f"{text.rstrip()}\nthe same error was raised before: correct the environment")
         of_allowed = self._restarts.count("actors", text, RESTARTS_WINDOW_SECS)
         self._selector.unregister(actor.inbox)
-        actor.process.kill()  # before it finds its connection closed, and tidies up
+        actor.process.kill()  # sooner than it finds its connection closed, and tidies up
         actor.inbox.close()
         stop_child(actor.process, actor.connection)
         shutil.rmtree(actor.scratch, ignore_errors=True)

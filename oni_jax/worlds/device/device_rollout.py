@@ -41,7 +41,7 @@ class Texts(NamedTuple):
 
 
 class Task(NamedTuple):
-    """An environment and who plays it; static."""
+    """An environment and its policy; static."""
 
     env: DeviceEnv
     spec: EnvSpec  # spec with the observations that the policy or a reward reads

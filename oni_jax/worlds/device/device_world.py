@@ -78,7 +78,7 @@ class DeviceWorld(World):
         self._num_rollouts, self._steps_before = 0, 0
         self._env = env
         self._terminal: Terminal | None = None  # see `terminal`
-        self._scene: PyTree = None  # asked for, of the first environment; until `terminal` draws it
+        self._scene: PyTree = None  # requested scene of the first environment, until `terminal` draws it
         self._is_scene_asked, self._has_scenes = False, True
         self._counts, self._texts = CodeCounts(self.num_envs), TextReader(env)
         unread = np.full((learner.rollout, self.num_envs), np.nan, np.float32)  # counts that no reward reads
