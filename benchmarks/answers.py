@@ -86,7 +86,7 @@ def compare(
     Args:
         answers: all, which say what is helpful.
         counts: message -> steps of a run.
-        number: of answers that are held, drawn at random.
+        number: number of answers that are held, drawn at random.
         num_steps, seed: see `learn`.
     """
     met = [item for item in answers if counts.get(item[0])]

@@ -31,7 +31,7 @@ class DeviceSteps:
     """N environments, stepped in one jitted scan that gives what a rollout gives: all that is shown, and all outcomes.
 
     Args:
-        env: of one environment.
+        env: functions of one environment.
         num_envs: N, a multiple of the number of devices.
         unroll: T, steps of each environment in a call.
         replicas: devices over which the environments are sharded; the first one when left out.

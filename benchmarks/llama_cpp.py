@@ -55,7 +55,7 @@ class LlamaServer:
     """The server in a separate process, at `address`. Killed at the end of a `with`.
 
     Args:
-        folder: for its log.
+        folder: folder for its log.
         words: flags of this program, but the port.
 
     Raises:

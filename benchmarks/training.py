@@ -59,9 +59,9 @@ def train(
     """Trains for `secs`, or until `train_flags` end it, in a temporary folder, with the published coefficients.
 
     Args:
-      reward_type: of the run.
+      reward_type: the run's.
       train_flags: more flags.
-      secs: of training.
+      secs: seconds of training.
       variables: added to the program's environment.
       program: arguments of Python.
     """

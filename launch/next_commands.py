@@ -67,8 +67,8 @@ def resuming(config: Config, folder: str, **further: Any) -> list[str]:
     """Returns the command lines that go on with a training, all of its processes; one for each that is started by hand.
 
     Args:
-        config: of the run.
-        folder: of the run.
+        config: settings of the run.
+        folder: folder of the run.
         **further: settings to be changed.
     """
     if started_by := os.environ.get(STARTED_BY):

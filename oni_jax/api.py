@@ -94,7 +94,7 @@ def load_run(folder: str, env_steps: int | None = None, *, trust_code: bool = Fa
 
     Args:
         folder: <train_dir>/<experiment>; a file; or, where there is neither, a policy of the package by its name.
-        env_steps: of the checkpoint to act, score and evaluate with; None: of the newest that can be read.
+        env_steps: steps of the checkpoint to act, score and evaluate with; None: the newest that can be read.
         trust_code: plugins that a file brings may run.
 
     Raises:
@@ -184,8 +184,8 @@ class Run:
     """A run: what it was trained with, what it recorded, and its policy and reward as a checkpoint holds them.
 
     Args:
-        folder: of the run.
-        env_steps: of the checkpoint; None: of the newest that can be read. It is read when first needed.
+        folder: folder of the run.
+        env_steps: steps of the checkpoint; None: the newest that can be read. It is read when first needed.
     """
 
     def __init__(self, folder: str, env_steps: int | None = None):
@@ -221,8 +221,8 @@ class Run:
             observations: array [N, ...] by the names in `spec.observations`: a mapping, or an array of records.
             is_first: [N] bool: an episode begins; when left out: at the first call, or the first with another N.
             greedy: the most probable actions; else they are drawn, as in training.
-            seed: of the draws.
-            goal: of an agent of several, or one for each environment: a key of --goal_key, or with --goal_input text
+            seed: seed of the draws.
+            goal: an agent's goal, or one for each environment: a key of --goal_key, or with --goal_input text
                 any text. It takes the place of the observation `goal_features`, and may change at any step.
 
         Returns:

@@ -61,8 +61,8 @@ class Replicas:
         Arrays that are there already stay.
 
         Args:
-            tree: of arrays.
-            split: how they are split; a prefix of the tree.
+            tree: tree of arrays.
+            split: their sharding; a prefix of the tree.
         """
         shardings = jax.tree.map(self.sharding, split, is_leaf=lambda x: isinstance(x, PartitionSpec))
         if jax.process_count() == 1:

@@ -68,12 +68,15 @@ def lines_with_words(path: pathlib.Path, words=WORDS) -> Iterator[str]:
 
 
 def odd_openings(path: pathlib.Path) -> Iterator[str]:
-    """Docstrings that open with neither a verb nor a noun phrase."""
+    """Docstrings, and descriptions of arguments, that open with neither a verb nor a noun phrase."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             text = ast.get_docstring(node) or ""
             if text and re.split(r"\W", text, maxsplit=1)[0].lower() in OPENINGS:
                 yield f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}: opens with {text.splitlines()[0]!r}"
+            for name, word in re.findall(r"^ +([a-z]\w*): ([a-z]+)", text, re.MULTILINE):
+                if word in RELATIVES | PREPOSITIONS:
+                    yield f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}: {name} opens with {word!r}"
 
 
 def odd_comments(path: pathlib.Path) -> Iterator[str]:
@@ -130,6 +133,7 @@ def test_the_words_of_tests():
         ("def test_what_is_saved_is_read(): ...\n", 1),
         ("async def test_it_waits(): ...\n", 1),
         ("def test_saved_state_is_read(): ...\ndef what(): ...\n", 0),
+        ('def f(folder):\n    """Reads.\n\n    Args:\n        folder: of a run.\n    """\n', 1),
         ("own = 1\n", 1),
         ("is_own = 1\n", 1),
         ("downtown = 'a plugin of your own'\n", 0),

@@ -29,7 +29,7 @@ class TorchPPO:
     Args:
       envs: gymnasium vector of N environments whose observations are arrays.
       unroll: T, steps of each environment in an update.
-      hidden_size: of the layer.
+      hidden_size: size of the layer.
     """
 
     def __init__(self, envs: Any, unroll: int, hidden_size: int):

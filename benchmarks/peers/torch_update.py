@@ -199,7 +199,7 @@ class TorchUpdate:
     Args:
         ours: before its first update.
         precision: float32, bfloat16 or tf32.
-        compiled: with torch.compile.
+        compiled: True for torch.compile.
         channels_last: memory format of images and convolutions.
     """
 

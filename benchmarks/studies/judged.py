@@ -9,7 +9,7 @@ def cases(flags: str, control: str, caps: Sequence[int], wrong: Sequence[int], l
     """Returns the cases: no reward, a control, all answers, and fewer, worse and later ones.
 
     Args:
-        flags: of launch.train, for the judge's reward.
+        flags: flags of launch.train, for the judge's reward.
         control: a case that is rewarded in the same way, without answers.
         caps: at most so many answers.
         wrong: so many percent of them wrong.

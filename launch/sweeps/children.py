@@ -42,8 +42,8 @@ def train_all(
     After a stop request no run is started, and those that go on save and end.
 
     Args:
-        runs: of the sweep.
-        num_jobs: of runs at a time.
+        runs: runs of the sweep.
+        num_jobs: number of runs at a time.
         stop: asks for the end; a second SIGINT kills the runs after at most LEAVE_SECS.
         variables: environment of the runs.
         gpus: over which the runs are spread, as CUDA_VISIBLE_DEVICES names them; each run sees one.

@@ -55,7 +55,7 @@ def plan(axes: Sequence[str], cases: Sequence[str], training: Sequence[str], fol
             value; one with the seed in it is that of the seeds.
         cases: `LABEL: FLAGS`, values of one more axis, which may override `training`.
         training: flags of launch.train for all runs.
-        folder: of the sweep, in which each run has a folder.
+        folder: folder of the sweep, in which each run has a folder.
 
     Raises:
         UserError: a bad axis or case, too many runs, the same run twice, a run that launch.train would refuse, or the

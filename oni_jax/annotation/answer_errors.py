@@ -44,10 +44,10 @@ def read_error(
 
     Args:
         answer: the parsed answer; some gateways send a list of one.
-        headers: of the answer.
+        headers: headers of the answer.
         line: sanitises text to one line.
         model: the one requested.
-        names_field: whether a text names a field of the request.
+        names_field: True if a text names a field of the request.
 
     Returns:
         None: there is none.

@@ -85,7 +85,7 @@ class Asker:
     """Makes requests of one client, as many at a time as its server takes.
 
     Args:
-        config: of the server.
+        config: settings of the server.
         client: redacts the key.
         request: asks about one question, or a list.
         list_size: questions of a list at most, where lists are tried.

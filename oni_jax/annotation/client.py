@@ -76,8 +76,8 @@ class Client:
     """Asks about items, or embeds texts. Used as an asynchronous context manager, inside a running loop.
 
     Args:
-        config: of the server.
-        prompt: of what is asked; None: it embeds texts, and asks nothing.
+        config: settings of the server.
+        prompt: the question's; None: it embeds texts, and asks nothing.
         say: receives a line for each finding about the server, once.
         needs_probability: answers without log-probabilities are of no use: `ask` raises UserError.
 

@@ -147,7 +147,7 @@ def read_refusal(
 
     Args:
         status: the HTTP status.
-        headers: of the answer.
+        headers: headers of the answer.
         text: the server's whole error text, one line.
         model: the one requested.
         names_field: it names a field of the request, or a role: the model is there.

@@ -174,7 +174,7 @@ class EmbeddedJudge:
 
     Args:
         language: the environment's.
-        niceness: of the child process.
+        niceness: niceness of the child process.
         restarts: counts them; one too many, and its `check` raises.
     """
 

@@ -78,9 +78,9 @@ class Reader:
 
     Args:
         language: the environment's.
-        wrong_fraction: of the items, which are answered wrongly: by another choice, or by what was right for an earlier
+        wrong_fraction: fraction of the items answered wrongly: by another choice, or by the right answer to an earlier
             item.
-        wrong_seed: which ones.
+        wrong_seed: seed of their choice.
 
     Raises:
         UserError: the environment has no rules.

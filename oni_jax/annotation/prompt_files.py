@@ -35,7 +35,7 @@ def read_prompt_file(path: pathlib.Path) -> dict:
 def check_prompt(data: object, source: str) -> dict:
     """Checks what a prompt file holds; `again`, `answer_key`, `goals` and `answers` have defaults.
 
-    source: where it is from, in words.
+    source: its origin, in words.
 
     Raises:
         UserError: it is no prompt.

@@ -96,7 +96,7 @@ def first_form(config: AnnotationConfig, choices: Sequence[str], goals: Sequence
     """Returns the form that is tried first.
 
     Args:
-        config: of the server.
+        config: settings of the server.
         choices: those that alone are asked for; empty: a reasoned answer is.
         goals: keys of those that have a line each, of one of the choices.
     """
@@ -126,7 +126,7 @@ class Form:
     def without_refused(self, status: int, text: str, may_guess: bool) -> "Form | None":
         """Returns the form to retry with: without what a refusal names, one thing at a time. None: it can't help.
 
-        may_guess: where the text names nothing, all fields that not every server knows are dropped.
+        may_guess: a text that names nothing drops all fields that not every server knows.
         """
         if status not in _REFUSING:
             return None

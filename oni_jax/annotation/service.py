@@ -71,7 +71,7 @@ class AnnotationService:
     Args:
         questions: all those of a run; `Query.question` is an index into them.
         store: a picklable label store; the answers in it come first and are not asked for again.
-        niceness: of the child process.
+        niceness: niceness of the child process.
         restarts: counts those of the child process, which is started again when it is killed or stopped. Without it
             `poll` raises then.
 

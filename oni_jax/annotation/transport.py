@@ -29,10 +29,10 @@ class Transport:
 
     Args:
         routes: one to each server.
-        headers: of each request.
+        headers: headers of each request.
         secrets: never repeated in the text of a failure.
         events: counts stale connections.
-        names_field: whether an error's text names a field of the request.
+        names_field: True if an error's text names a field of the request.
     """
 
     def __init__(
@@ -69,8 +69,8 @@ class Transport:
         """Posts a request to one of the servers, and reads its answer.
 
         Args:
-            body: of the request.
-            max_bytes: of the answer.
+            body: body of the request.
+            max_bytes: limit of the answer.
             read: reads an answer of status 200 and its headers; raises RequestError.
 
         Raises:

@@ -26,7 +26,7 @@ class Watch:
     """Looks at each reply, and says each finding once.
 
     Args:
-        config: of the server.
+        config: settings of the server.
         choices: words of which one alone is asked for; empty: a reasoned answer is.
         say: receives a line.
         needs_probability: an answer without log-probabilities is of no use.
@@ -50,7 +50,7 @@ class Watch:
         """Looks at the replies of a request.
 
         Args:
-            replies: in any order.
+            replies: replies in any order.
             sent: names of the fields of the request.
             events: counts replies without log-probabilities, where these were asked for.
 

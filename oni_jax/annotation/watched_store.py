@@ -25,7 +25,7 @@ class WatchedStore:
     moved aside, unless another run has made a new store already, and all rows that can still be read are written again.
 
     Args:
-        store: to be looked at.
+        store: the watched store.
         say: prints a line.
     """
 

@@ -53,7 +53,7 @@ class CaptionTracker:
     """Assigns ids to the texts of N environments, counts captions within episodes, and returns the new texts.
 
     Args:
-      spec: of the environments.
+      spec: spec of the environments.
       num_envs: N.
       max_known: size at which the table of texts is cleared.
     """
@@ -69,7 +69,7 @@ class CaptionTracker:
         """Fills in the counts of `out`, and `ids`, after a reset or a step.
 
         Args:
-          out: of the environments, in the order of earlier calls.
+          out: outputs of the environments, in the order of earlier calls.
           ids: [N] TEXT_DTYPE, written in place.
 
         Returns:

@@ -121,11 +121,11 @@ class GoalVectorEnv(VectorEnv):
     """Environments of the host whose episodes have goals.
 
     Args:
-        env: without goals.
-        spec: of the environments, with the observations to show.
-        settings: of the goals.
+        env: environments without goals.
+        spec: spec of the environments, with the observations to show.
+        settings: settings of the goals.
         seed, first_index: environment i draws its goals by (seed, first_index + i).
-        first_number: of the episodes that come first.
+        first_number: number of the episodes that come first.
     """
 
     def __init__(

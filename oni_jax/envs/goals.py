@@ -64,7 +64,7 @@ def with_goals(environment: Environment, suggested: Suggested | None = None) -> 
 
     Args:
         environment: whose states have goals.
-        suggested: by an LLM; None: it is not known here.
+        suggested: an LLM's suggestions; None: not known here.
     """
 
     def make_spec(config: EnvConfig) -> EnvSpec:

@@ -51,7 +51,7 @@ def gymnasium_environment(
     """Returns an environment of one task, to be registered.
 
     Args:
-      name: of the task, for --root_env.
+      name: name of the task, for --root_env.
       make: makes an environment. Its actions are discrete; its observation space is a box, discrete, multi-binary,
         multi-discrete, text, or dictionaries and tuples of them.
       caption, event: describe a state, and the effect of an action.

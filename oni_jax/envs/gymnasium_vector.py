@@ -21,8 +21,8 @@ class GymnasiumVector(gymnasium.vector.VectorEnv):
 
     Args:
         make: makes the environments of a seed.
-        spec: of one.
-        bounds: of its observations, where they are known.
+        spec: an environment's.
+        bounds: bounds of its observations, where they are known.
         num_envs: N.
     """
 
@@ -41,7 +41,7 @@ class GymnasiumVector(gymnasium.vector.VectorEnv):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Starts an episode in every environment: the first ones of the seed, or else the next ones.
 
-        seed: when left out at the first call, it is drawn.
+        seed: drawn if left out at the first call.
         """
         if options is not None and (not isinstance(options, Mapping) or options):
             raise UserError(f"options: {options!r}: there are none; leave them out")

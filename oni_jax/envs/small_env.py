@@ -29,7 +29,7 @@ class SteppedVectorEnv(VectorEnv):
       num_envs: N.
       seed, first_index: environment i draws its episodes from a generator of (seed, first_index + i).
       max_episode_steps: steps after which an episode is truncated.
-      spec: with the observations to show; with all when left out.
+      spec: spec with the observations to show; with all when left out.
     """
 
     spec: EnvSpec

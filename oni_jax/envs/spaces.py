@@ -26,7 +26,7 @@ class Leaf(NamedTuple):
 def leaves_of(space: Any, name: str, path: tuple[Any, ...] = ()) -> dict[str, Leaf]:
     """Returns a space's leaves by name: a dictionary's keys, and what lies deeper as `key.0` or `key.deeper`.
 
-    name: of a space that is no dictionary.
+    name: name of a space that is no dictionary.
     """
     parts = getattr(space, "spaces", None)
     if isinstance(parts, tuple) and type(space).__name__ == "Tuple":

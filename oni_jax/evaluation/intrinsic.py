@@ -42,7 +42,7 @@ class NewestSteps:
     """The newest steps of a group, at most T of them.
 
     Args:
-        spec: of the environments, with what the rewards read.
+        spec: the environments', with the observations that the rewards read.
         num_at_once: T.
     """
 
@@ -86,7 +86,7 @@ class EpisodeReturns:
     """Sums of K rewards over the episodes of an evaluation.
 
     Args:
-        scorer: of the rewards.
+        scorer: scorer of the rewards.
     """
 
     def __init__(self, scorer: Scorer):

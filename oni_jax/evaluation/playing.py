@@ -86,7 +86,7 @@ class Envs:
 
     Args:
       make_env: makes a group's environments.
-      spec: of these.
+      spec: their spec.
       num_groups, group_size: G and N.
       first: index of an episode.
       stride: default: G N.
@@ -183,15 +183,15 @@ def play_episodes(
     Slot s, one of NUM_SLOTS environments in groups of GROUP_SIZE, plays the episodes s, s + NUM_SLOTS, and so on.
 
     Args:
-      make_env: with the seed of `episodes.evaluation_seed`.
-      spec: of its environments.
+      make_env: makes environments with the seed of `episodes.evaluation_seed`.
+      spec: spec of its environments.
       agent: new, without any core states.
       num_episodes: at least 1.
-      max_episode_steps: that of make_env.
+      max_episode_steps: limit of make_env.
       num_workers: maximum of actor processes; 0: environments are stepped by this process.
       stop: checked between steps.
       on_step: takes in the steps.
-      progress_secs: between lines that say how far it is.
+      progress_secs: interval of lines on its progress.
 
     Raises:
       ActorsLostError: see there.

@@ -38,7 +38,7 @@ def evaluate(
     Args:
         config: the players and episodes.
         stop: checked between steps.
-        make_record: for all players but the one that they are compared with.
+        make_record: used for all players but the one that they are compared with.
 
     Returns:
         The exit code: 0; 1 when an actor process was lost, with its error on stderr; 130 when interrupted.

@@ -9,7 +9,7 @@ class Progress:
     """Estimates the time left by the mean length of the episodes so far, and by the rate of steps since the last line.
 
     Args:
-      num_episodes: of the evaluation.
+      num_episodes: number of episodes of the evaluation.
       max_episode_steps: most steps of an episode.
       start_secs: time of a clock.
     """

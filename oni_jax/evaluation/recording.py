@@ -87,7 +87,7 @@ class _Recorder:
 
     Args:
         seen: see `replay`.
-        scorer: of its steps.
+        scorer: scorer of its steps.
         watched: the environment, if it can be watched.
     """
 
@@ -151,7 +151,7 @@ def replay(
       episode: the episode.
       ttyrec: file to which a real terminal's output is recorded.
       seen: indices t of the terminals to return.
-      scorer: of the intrinsic rewards.
+      scorer: scorer of the intrinsic rewards.
       suggested: the player's.
 
     Raises:

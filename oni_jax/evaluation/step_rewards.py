@@ -51,9 +51,9 @@ class StepScorer(Scorer):
     Args:
         run: the rewards.
         chosen: indices of them.
-        spec: of the environments, with the observations that policy and rewards read.
-        name: of the run.
-        is_masked: of an agent of several goals, a step pays what its episode's goal says; else what each goal says.
+        spec: spec of the environments, with the observations that policy and rewards read.
+        name: name of the run.
+        is_masked: an agent of several goals: a step pays by its episode's goal; else by each goal.
     """
 
     def __init__(self, run: RunRewards, chosen: Sequence[int], spec: EnvSpec, name: str = "", is_masked: bool = True):

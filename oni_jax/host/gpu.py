@@ -43,9 +43,9 @@ def unused_gpu(gpu: Gpu | None, plugin: int | None, backend: str, visible: str |
     """Returns a line that says why a GPU is not used, and what to do; empty: one is used, or there is none.
 
     Args:
-      gpu: of the machine.
+      gpu: the machine's GPU.
       plugin: the CUDA version for which a plugin of JAX is installed.
-      backend: on which JAX computes.
+      backend: backend on which JAX computes.
       visible: $CUDA_VISIBLE_DEVICES.
     """
     if gpu is None or backend != "cpu":

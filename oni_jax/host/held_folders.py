@@ -32,7 +32,7 @@ class HeldFolder:
     """A folder by what it is, since it may lose its name.
 
     Args:
-        path: of a folder.
+        path: path of a folder.
 
     Raises:
         OSError: there is none.
@@ -103,11 +103,11 @@ def held_folder(
     """Makes a folder, keeps other programs out, and watches it.
 
     Args:
-        path: of the folder.
-        flag: that names it.
+        path: path of the folder.
+        flag: the flag that names it.
         stop: fails as soon as the folder is lost, with a line.
         above: flag that names the folder above it, if there is one.
-        part: of the folder's content, which this program writes; other parts may be written by other programs.
+        part: part of the folder's content, which this program writes; other parts may be written by other programs.
 
     Raises:
         UserError: it can't be written, or another program writes it.
@@ -143,8 +143,8 @@ def held_name(path: str, flag: str, part: str = "") -> Iterator[None]:
 
     Args:
         path: absolute.
-        flag: that names it.
-        part: of what is there; other parts may be written by other programs.
+        flag: the flag that names it.
+        part: part of its content; other parts may be written by other programs.
 
     Raises:
         UserError: another program has it.
@@ -182,9 +182,9 @@ class _FileLock:
     """A locked file, which is made if it is missing.
 
     Args:
-        path: of the file.
+        path: path of the file.
         of: path that it stands for.
-        flag: that names the latter.
+        flag: the flag that names the latter.
         is_passing: it is removed at the end.
 
     Raises:

@@ -18,7 +18,7 @@ def check_fits(needed: Mapping[str, float], lower: str, there_bytes: int | None 
 
     Args:
         needed: bytes, at least, of each part, in words.
-        lower: what to do.
+        lower: advice that lowers it.
         there_bytes: None: found out.
         where: the memory is, in words.
 

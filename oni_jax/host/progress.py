@@ -20,9 +20,9 @@ def tracked(items: Iterable[T], what: str, number: int) -> Iterator[T]:
     begins.
 
     Args:
-        items: which are made as they are read.
+        items: made as they are read.
         what: is done, in words.
-        number: of items.
+        number: number of items.
     """
     show, started, due = _place(what), time.monotonic(), 0.0
     try:

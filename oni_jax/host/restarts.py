@@ -15,8 +15,8 @@ class Restarts:
     """Counts the children that were lost, over all threads of the process.
 
     Args:
-        max_restarts: within a window; one more is too many.
-        limited_by: what the limit is called, for errors.
+        max_restarts: most in a window; one more is too many.
+        limited_by: name of the limit, for errors.
     """
 
     def __init__(self, max_restarts: int = MAX_RESTARTS, limited_by: str = "the limit"):
@@ -32,8 +32,8 @@ class Restarts:
 
         Args:
             what: was lost, in the plural.
-            text: how it was lost.
-            window_secs: in which losses are counted together.
+            text: the cause of the loss.
+            window_secs: window in which losses are counted together.
 
         Raises:
             ChildError: it was one too many; with the text.

@@ -19,11 +19,11 @@ class Guidance:
     """The policy's and the guide's parts in a run.
 
     Args:
-        settings: of the run.
+        settings: settings of the run.
         batch_size: environment steps of an update, of all processes.
         params_of: (the policy's parameters, probability that the guide acts [] float32) -> those to act with.
         env_steps: so far.
-        reward_sum: of these steps.
+        reward_sum: sum of these steps' rewards.
         steps_before: those before the sum was REWARD.
     """
 

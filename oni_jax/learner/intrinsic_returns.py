@@ -19,7 +19,7 @@ class IntrinsicReturns:
     A sum is NaN where a part of its episode is unknown: its trajectory was dropped, or its rewards are NaN.
 
     Args:
-        labels: of the rewards.
+        labels: labels of the rewards.
     """
 
     def __init__(self, labels: Sequence[str]):

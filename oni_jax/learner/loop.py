@@ -77,8 +77,8 @@ class Learner:
         step: the compiled functions of an update.
         reward: learns from the annotations, and returns the queries.
         world: the source of batches, already running.
-        annotator: of this process.
-        state: on the learner's devices.
+        annotator: annotator of this process.
+        state: state on the learner's devices.
         version: number of updates that led to the state.
         peers: the processes of the run.
         guidance: decides when the policy learns, and what the world acts with.

@@ -66,7 +66,7 @@ def make_update_fn(
 
     A bad update, with NaN or inf in loss, gradients or reward states, leaves the state as it is; metric `bad_update`.
 
-    epochs: of several steps on minibatches; one step on the whole batch when left out.
+    epochs: several steps on minibatches; one step on the whole batch when left out.
     """
     descend = make_step_fn(loss_fn, optimizer) if epochs is None else make_epochs_fn(loss_fn, optimizer, epochs)
 
@@ -133,7 +133,7 @@ def jit_update(
     published parameters act, and the reward learns, while the next are computed.
 
     Args:
-        sharding: of the new state, replicated; the old one's when left out.
+        sharding: sharding of the new state, replicated; the old one's when left out.
         check: gets the bytes that the update needs on each device, before the first one; what it raises is raised.
     """
 

@@ -83,7 +83,7 @@ def build_sinks(
         run: settings.
         folder: the experiment's, which exists.
         first_step: env_steps at which this start begins; above 0 when a run is resumed.
-        hparams: for TensorBoard.
+        hparams: settings for TensorBoard.
 
     Raises:
         UserError: the files can't be made.

@@ -26,9 +26,9 @@ class TensorBoardSink:
     ever.
 
     Args:
-        folder: of the events files, one per start of the program.
+        folder: folder of the events files, one per start of the program.
         first_step: steps of earlier starts from here on are hidden: they will come again.
-        hparams: for the tab HPARAMS, where they stand beside COMPARED.
+        hparams: settings for the tab HPARAMS, shown next to COMPARED.
     """
 
     def __init__(self, folder: str | os.PathLike, first_step: int = 0, hparams: Mapping[str, Any] | None = None):

@@ -75,7 +75,7 @@ def embed(shape: Shape, params: Mapping[str, Array], ids: Array, mask: Array) ->
     """Returns vectors of length 1 of texts, [R, D] float32.
 
     Args:
-        shape: of the network.
+        shape: shape of the network.
         params: its weights.
         ids: tokens [R, L] int32, those that begin and end a text included.
         mask: [R, L] int32; 1 for a token, 0 for padding.

@@ -53,7 +53,7 @@ class PreferenceTransformer(nn.Module):
     The value of a step does not depend on the state after it.
 
     Attributes:
-        encoder: of states.
+        encoder: encoder of states.
         num_actions: actions; NO_ACTION (-1), and any other that is none of them, is embedded as zeros.
         width: W.
         feed_forward: width of the hidden layer after attention.

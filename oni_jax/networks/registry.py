@@ -112,9 +112,9 @@ def fitting_encoder(network: NetworkConfig, spec: EnvSpec, named: str = "") -> s
     The generic one, too, where the policy reads more than the environment's observations, and the other can't.
 
     Args:
-        network: of the policy.
-        spec: of the environment, with all its observations.
-        named: in the environment's registration; "": none.
+        network: network of the policy.
+        spec: spec of the environment, with all its observations.
+        named: encoder in the environment's registration; "": none.
 
     Raises:
         UserError: `named` is unknown.

@@ -67,7 +67,7 @@ def converse(config: WritePotential | WriteGoals, kind: str, result: str, make: 
 
     Args:
         config: settings of the program.
-        kind: of query; names the prompt.
+        kind: kind of query; names the prompt.
         result: name of the file that it writes.
         make: makes the conversation.
         stop: checked while an answer is waited for.
@@ -125,7 +125,7 @@ def _open_folder(folder: str, settings: Mapping[str, Any], result: str) -> list[
 
     Args:
         folder: the path.
-        settings: what the conversation depends on, besides the segments' content.
+        settings: values that the conversation depends on, besides the segments' content.
         result: name of the file that it writes.
 
     Raises:
@@ -256,7 +256,7 @@ def drop_oldest(turns: list[Turn], num_kept: int, max_tokens: int, num_last: int
     """Drops the oldest rounds, two turns each, while a conversation is too long; its first and last turns stay.
 
     Args:
-        turns: of the conversation; changed in place.
+        turns: turns of the conversation; changed in place.
         num_kept: turns that stay at the beginning.
         max_tokens: about; 0: it is never cut.
         num_last: turns that stay at the end.

@@ -33,10 +33,10 @@ class GoalConversation(Conversation):
     """Rounds of goals, each for one segment. An answer without a goal is asked for again, and then left out.
 
     Args:
-        config: of the conversation.
-        prompt: of the kind `goals`.
-        sampler: of the segments.
-        actions: in words.
+        config: settings of the conversation.
+        prompt: prompt of the kind `goals`.
+        sampler: sampler of the segments.
+        actions: their words.
     """
 
     def __init__(self, config: WriteGoalsConfig, prompt: Prompt, sampler: SegmentSampler, actions: Sequence[str]):

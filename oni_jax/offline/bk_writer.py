@@ -42,10 +42,10 @@ class CodeConversation(Conversation):
     """Rounds of code, each shown on segments.
 
     Args:
-        config: of the conversation.
-        prompt: of the kind `code`.
-        sampler: of the segments.
-        actions: in words.
+        config: settings of the conversation.
+        prompt: prompt of the kind `code`.
+        sampler: sampler of the segments.
+        actions: their words.
         seen: observations that a code sees; see `Language.code`.
     """
 

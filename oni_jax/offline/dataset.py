@@ -28,7 +28,7 @@ class PairDataset:
 
     Args:
         directory: the data set's.
-        keys: of the arrays to open, such as "data/message" or "info/score".
+        keys: keys of the arrays to open, such as "data/message" or "info/score".
 
     Raises:
         UserError: an array is missing, has a wrong shape or type, or another length than the others; names the file.

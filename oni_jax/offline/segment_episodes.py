@@ -167,9 +167,9 @@ class SegmentSampler:
     """Draws segments of L steps: an episode uniformly, again if it is shorter, then a start uniformly.
 
     Args:
-        episodes: to draw from.
+        episodes: episodes to draw from.
         length: L.
-        seed: of the draws; the same as NumPy's global generator, so that published runs draw the same.
+        seed: seed of the draws; the same as NumPy's global generator, so that published runs draw the same.
 
     Raises:
         UserError: no episode is as long.

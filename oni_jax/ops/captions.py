@@ -14,7 +14,7 @@ class LazyRows(Mapping[str, np.ndarray]):
     """Observations at a batch's steps, each made when it is read first: most are read on the devices alone.
 
     Args:
-        names: of the observations.
+        names: names of the observations.
         make: returns those of a name.
     """
 

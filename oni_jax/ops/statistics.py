@@ -119,7 +119,7 @@ def stratified_bootstrap(
     Args:
         strata: [..., N] each: of a task's N runs; the leading axes are those of several measures, the same in all.
         statistic: [..., sum of N] -> [...].
-        num_resamples: with a fixed seed: all measures have the same resamples.
+        num_resamples: their seed is fixed: all measures have the same resamples.
     """
     rng, num = np.random.default_rng(0), sum(stratum.shape[-1] for stratum in strata)
     batch = max(1, RESAMPLED_AT_ONCE // (num * strata[0][..., 0].size))

@@ -42,7 +42,7 @@ def vtrace(
     next_values: v_{t+1} as `transition_values` gives it. discounts: gamma, 0 after a termination.
     continues: 1 where step t+1 belongs to the same episode, else 0, so that no trace crosses into another one:
     after a truncation the target is the value of the final observation itself. ratios: pi(a|x) / mu(a|x).
-    lambda_: of the traces (remark 2 of the paper); with ratios of 1, `pg_advantages` are those of GAE (Schulman et al.
+    lambda_: decay of traces (the paper's remark 2); with ratios of 1, `pg_advantages` are those of GAE (Schulman et al.
     2015, arXiv:1506.02438), and `vs` these plus the values. No gradient flows through the results.
     """
     chex.assert_rank(values, 1)

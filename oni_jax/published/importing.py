@@ -112,11 +112,11 @@ def import_preferences(folder: str, transformer: StateDict, env: EnvConfig, hori
     """Writes a Preference Transformer in the format of launch.train_potential.
 
     Args:
-      folder: to write to.
+      folder: folder to write to.
       transformer: its weights.
       env: an environment that it values.
       horizon: steps of the segments that it was trained on.
-      source: where the weights are from, for notes.
+      source: origin of the weights, for notes.
 
     Raises:
         UserError: the weights are of no such network, or of another world, or the folder holds a network already.

@@ -66,7 +66,7 @@ class Learning:
         """Returns the goals that an LLM suggests, for play outside training; None: it is asked for none.
 
         Args:
-            state: on the device.
+            state: state on the device.
             answers: all there are.
         """
         del state, answers
@@ -83,7 +83,7 @@ class Learning:
         """Returns how much of each answer a model expects to get wrong [N] float32; None: there is no model.
 
         Args:
-            state: on the device.
+            state: state on the device.
             asked: N captions, as queries say them.
         """
         del state, asked
@@ -246,7 +246,7 @@ class Reward(Learning):
         state must be computed from `parallel.mean` or `parallel.all_gather`, so that it is replicated.
 
         Args:
-            key: of this update, the same on every device.
+            key: key of this update, the same on every device.
         """
         del features, key
         return RewardOutput(0.0 * trajectory.rewards, state)

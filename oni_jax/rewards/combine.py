@@ -67,7 +67,7 @@ class Paid(_Scored):
 
     Args:
         end: whose caption is valued: `before` or `caused`.
-        count_exponent: of the episodic count bonus; 0 turns it off.
+        count_exponent: exponent of the episodic count bonus; 0 turns it off.
     """
 
     def __init__(self, scorer: Scorer, end: str, count_exponent: float = 0.0, frozen: bool = False):

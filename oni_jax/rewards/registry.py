@@ -212,8 +212,8 @@ def register_llm_reward(
     """Registers a reward that asks an LLM about each caption, as --llm_reward_type NAME and as a kind of query.
 
     Args:
-        name: of both.
-        prompt: what the LLM is asked, with {caption}; --prompt_file replaces it.
+        name: name of both.
+        prompt: question to the LLM, with {caption}; --prompt_file replaces it.
         read: returns the answer in an LLM's text, as what JSON can hold; None: the text can't be read.
         value: returns what an answer pays. A caption that has none yet pays nothing.
         about: a line for --help llm_reward_type.

@@ -73,7 +73,7 @@ class RewardSum:
     def read(self, captions: StepCaptions, observed: bool = False) -> StepCaptions:
         """Returns the captions that the rewards read, and those before the steps, which every run counts.
 
-        observed: with the observations beside them that `observe` reads alone.
+        observed: also the observations that `observe` alone reads.
         """
         names = self._observed if observed else self.other_observations
 

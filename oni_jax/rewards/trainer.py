@@ -65,13 +65,13 @@ class RewardTrainer:
     """A data set, a schedule and one compiled gradient step, data-parallel over the learner's devices.
 
     Args:
-        columns: of the data set.
-        loss_fn: of a shard of the batch; pure.
+        columns: columns of the data set.
+        loss_fn: loss of a shard of the batch; pure.
         make_noise: (key, B) -> `noise` of `loss_fn`.
         max_grad_norm: 0 turns clipping off.
-        seed: of the batches and the noise; equal seeds and data give equal steps, on any number of devices.
+        seed: seed of the batches and the noise; equal seeds and data give equal steps, on any number of devices.
         replicas: the devices; all there are when left out.
-        schedule: of the gradient steps; that of the settings when left out.
+        schedule: schedule of the gradient steps; that of the settings when left out.
     """
 
     def __init__(

@@ -234,9 +234,9 @@ def restore_params(directory: str, like: PyTree, env_steps: int | None = None) -
     """Restores a policy's parameters. Returns the checkpoint's environment steps, and the parameters.
 
     Args:
-        directory: of the checkpoints.
+        directory: directory of the checkpoints.
         like: the structure, shapes and types of the parameters.
-        env_steps: of the checkpoint; None: of the newest readable one.
+        env_steps: steps of the checkpoint; None: the newest readable one.
 
     Raises:
         UserError: no checkpoint can be read into `like`.
@@ -256,9 +256,9 @@ def restore_reward(
     """Restores a reward from a checkpoint. Writes nothing: the run may be going on.
 
     Args:
-        directory: of the checkpoints.
+        directory: directory of the checkpoints.
         like: the structure, shapes and types of `Reward.init`'s state.
-        env_steps: of the checkpoint; None: of the newest readable one.
+        env_steps: steps of the checkpoint; None: the newest readable one.
 
     Returns:
         The environment steps, and (the reward's state, the arrays of `Reward.save`).

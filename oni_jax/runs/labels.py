@@ -44,7 +44,7 @@ def read_annotations(plan: Plan, folder: str) -> list[Annotation]:
 def asked(plan: Plan, short: bool = False) -> dict[str, str]:
     """Returns model -> who it is, in words, of those that a run asks by its settings; none if its plugin is missing.
 
-    short: in few words, without the server.
+    short: few words, without the server.
     """
     of_models = dict[str, str]()
     try:

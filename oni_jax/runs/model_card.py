@@ -36,7 +36,7 @@ def model_card(
         config: settings of the run.
         scores: its last row of metrics, and its evaluations by file.
         answers: the sources of its answers.
-        who: that answered, in words.
+        who: source of the answers, in words.
     """
     rows = [
         ("task", config.env.root_env),

@@ -36,7 +36,7 @@ def load_pretrained(run: Run, env: EnvConfig, env_steps: int | None = None) -> P
     Args:
         run: the run.
         env: it may be another one than the run's.
-        env_steps: of the checkpoint; None: of the newest that can be read.
+        env_steps: steps of the checkpoint; None: the newest that can be read.
 
     Raises:
         UserError: there is no such run or checkpoint, or it was trained on another kind of task.

@@ -62,8 +62,8 @@ def share(run: Run, env_steps: int | None = None, licence: str = "") -> bytes:
 
     Args:
         run: the run.
-        env_steps: of the checkpoint; None: of the newest that can be read.
-        licence: of the policy, in a word.
+        env_steps: steps of the checkpoint; None: the newest that can be read.
+        licence: licence of the policy, in a word.
 
     Raises:
         UserError: there is no such run or checkpoint, or the plugins and prompts that it keeps are damaged.
@@ -96,7 +96,7 @@ def write_run(path: str, folder: str, trust_code: bool = False, as_state: State 
     """Writes the run of a file into a folder.
 
     Args:
-        path: of the file, or the name of a policy of the package.
+        path: path of the file, or the name of a policy of the package.
         folder: it may exist, and holds no run.
         trust_code: plugins of the file may run.
         as_state: makes the checkpoint; None: one to act with, not to resume.

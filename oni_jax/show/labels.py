@@ -32,9 +32,9 @@ class Labels:
 
     Args:
       annotation: has the goal.
-      language: of the environment.
+      language: language of the environment.
       known: message -> the numbers of `QueryKind.columns`.
-      source: of these.
+      source: source of these labels.
     """
 
     def __init__(

@@ -49,10 +49,10 @@ def intrinsic_lines(scorer: Scorer, rewards: np.ndarray, totals: np.ndarray, goa
     """Returns the intrinsic reward since the previous screen, and in total, as training adds it up, then each reward.
 
     Args:
-        scorer: of K rewards.
+        scorer: scorer of K rewards.
         rewards: [K], since the previous screen, before the coefficients.
         totals: [K], over the episode.
-        goal: of the episode, for an agent of several: rewards of others are left out.
+        goal: goal of the episode, for an agent of several: rewards for other goals are left out.
     """
     reward, total = float(scorer.coeffs @ rewards), float(scorer.coeffs @ totals)
     lines = [Text(f"intrinsic {number(reward)}", sign_color(reward)), Text(f"total     {number(total)}")]

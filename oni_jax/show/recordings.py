@@ -34,7 +34,7 @@ class Recorder:
     """Records episodes of evaluations, each player's after it has played.
 
     Args:
-      config: of the evaluations.
+      config: settings of the evaluations.
       stop: checked between recordings.
 
     Raises:
@@ -63,7 +63,7 @@ class Recorder:
 
         Args:
             player: whose episodes they are.
-            evaluation: of the player.
+            evaluation: evaluation of the player.
 
         Raises:
             UserError: a file can't be written.

@@ -31,8 +31,8 @@ class Session:
 
     Attributes:
       game: its environment.
-      keys: of its actions.
-      scorer: of the intrinsic rewards.
+      keys: keys of its actions.
+      scorer: scorer of the intrinsic rewards.
       record: the newest observation.
       step_count, returned: steps and return of the episode so far.
       action, reward: the last step's.
@@ -41,7 +41,7 @@ class Session:
       totals: [K] their sums over the episode.
       end: reason for the episode's end; "" while it runs.
       hint: a remark on the last key.
-      goals: of an agent of several: their names.
+      goals: goals of an agent of several: their names.
     """
 
     def __init__(
@@ -124,9 +124,9 @@ class LabelScorer(Scorer):
     """Pays 1 for a helpful message, divided by n^exponent: n its occurrences in the episode so far; without JAX.
 
     Args:
-        labels: of the messages.
-        settings: of the count's exponent, and of the end of a step whose message pays.
-        spec: of the environment.
+        labels: labels of the messages.
+        settings: settings of the count's exponent, and of the end of a step whose message pays.
+        spec: spec of the environment.
     """
 
     source, problem = "1 for a helpful message, else 0", ""

@@ -28,7 +28,7 @@ def find_limit(waits: Mapping[str, float], plan: Plan) -> Limit | None:
 
     Args:
         waits: metrics of that name.
-        plan: of the run, with its sizes and this process's machine.
+        plan: plan of the run, with its sizes and this process's machine.
     """
     config, machine = plan.config, plan.machine
     assert machine

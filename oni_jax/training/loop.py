@@ -67,10 +67,10 @@ class Training:
     """The run loop, with its progress and its clock. `train` is called once, on the main thread.
 
     Args:
-        plan: of the run.
-        folder: of the run.
+        plan: plan of the run.
+        folder: folder of the run.
         learner, world, annotator: parts of the run.
-        checkpoints: of the primary process; None in the others.
+        checkpoints: checkpoints of the primary process; None in the others.
         progress: so far.
     """
 

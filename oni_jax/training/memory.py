@@ -19,9 +19,9 @@ def check_memory(plan: Plan, num_parameters: int = 0, num_processes: int = 1) ->
     It counts memory that is surely in use at a time, so that no run that fits is refused; of activations, one layer's.
 
     Args:
-        plan: with its sizes and this process's machine.
-        num_parameters: of the policy; 0: not known yet.
-        num_processes: of the run, which share a batch.
+        plan: plan with its sizes and this process's machine.
+        num_parameters: number of the policy's parameters; 0: not known yet.
+        num_processes: the run's, which share a batch.
 
     Raises:
         UserError: it does not fit.
@@ -55,8 +55,8 @@ def check_update_memory(plan: Plan, num_bytes: int) -> None:
     """Refuses an update whose program needs more memory than there is.
 
     Args:
-        plan: with this process's machine and devices.
-        num_bytes: of the compiled program on each device, with its inputs and all activations.
+        plan: plan with this process's machine and devices.
+        num_bytes: bytes of the compiled program on each device, with its inputs and all activations.
 
     Raises:
         UserError: it does not fit.

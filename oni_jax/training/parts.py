@@ -121,11 +121,11 @@ def resume_state(
     """Returns the state, the checkpoint that it is of (None: it is new), and the progress; equal in all processes.
 
     Args:
-        config: of the run.
+        config: settings of the run.
         state: a fresh one.
-        checkpoints: of the primary process.
+        checkpoints: checkpoints of the primary process.
         labels_of: the primary process's `Annotator`.
-        folder: of the run.
+        folder: folder of the run.
         peers: the processes of the run.
 
     Raises:
@@ -186,14 +186,14 @@ def build_world(
     """Builds this process's world, which acts on the plan's devices with the state's parameters.
 
     Args:
-        plan: of this process, whose batch size is its part of the run's.
-        spec: of the environments, with what policy and rewards read.
+        plan: plan of this process, whose batch size is its part of the run's.
+        spec: the environments', with the observations that policy and rewards read.
         actor: the policy that acts.
-        state: with the parameters.
-        progress: of the run.
+        state: state with the parameters.
+        progress: progress of the run.
         peers: the processes of the run.
-        replicas: of what learns.
-        goal_model: of a reward.
+        replicas: the learner's devices.
+        goal_model: model of a reward.
 
     Raises:
         UserError: actors are asked for, and the environment has none.

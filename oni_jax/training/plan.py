@@ -17,8 +17,8 @@ def resolve(config: Config, machine: Machine | None = None, num_processes: int =
 
     Args:
         config: as they were given.
-        machine: of this process; None: found out.
-        num_processes: of the run.
+        machine: machine of this process; None: found out.
+        num_processes: the run's.
 
     Raises:
         UserError: something is not there, or does not fit.

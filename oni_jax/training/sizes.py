@@ -35,8 +35,8 @@ def with_sizes(
     """Returns the settings with every size that is left to the machine (0 or `auto`) replaced, and those sizes.
 
     Args:
-        config: of the run.
-        machine: of each process.
+        config: settings of the run.
+        machine: machine of each process.
         on_device: the environments run on the device.
         num_processes: processes of the run, which share a batch.
     """

@@ -10,7 +10,7 @@ class SingleEpisode:
 
     Attributes:
       ended: True once the episode has ended.
-      terminated: by the environment's rules, rather than truncated.
+      terminated: ended by the environment's rules, rather than truncated.
       stats: its statistics, empty before the end.
     """
 

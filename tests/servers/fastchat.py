@@ -21,8 +21,8 @@ class FastChat:
     """The three processes, at `address`. Killed at the end of a `with`.
 
     Args:
-        folder: for the model and the logs.
-        key: that requests must bring; empty: none.
+        folder: folder of the model and the logs.
+        key: key that requests must bring; empty: none.
 
     Raises:
         subprocess.CalledProcessError: FastChat can't be installed here.

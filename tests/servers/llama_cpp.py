@@ -11,8 +11,8 @@ class LlamaServer(llama_cpp.LlamaServer):
     """The server with the tiny model, at `address`. Killed at the end of a `with`.
 
     Args:
-        folder: for the model and the log.
-        key: that requests must bring; empty: none.
+        folder: folder of the model and the log.
+        key: key that requests must bring; empty: none.
     """
 
     num_messages = 1000  # a test can have as many labelled in seconds

@@ -35,9 +35,9 @@ def equal_on_devices(
     """Runs Python with `words` on several devices of a CPU. Returns its output, whose end is "equal".
 
     Args:
-        number: of devices.
-        words: of Python's command line.
-        flags: of XLA; "" compiles as training does.
+        number: number of devices.
+        words: words of Python's command line.
+        flags: XLA's; "" compiles as training does.
         timeout_secs: until it is killed.
     """
     flags = f"{flags} --xla_force_host_platform_device_count={number}"

@@ -62,11 +62,11 @@ def make_world(
     """A world that shows these observations, final ones too.
 
     Args:
-        config: of the run.
-        num_devices: that learn.
+        config: settings of the run.
+        num_devices: number of learning devices.
         observations: names.
-        read: what else of `EnvSpec` rewards read; all when left out.
-        goal_model: of a reward's.
+        read: other parts of `EnvSpec` that rewards read; all when left out.
+        goal_model: a reward's.
     """
     replicas = Replicas(jax.devices()[:num_devices])
     plan = Plan(config, devices=Devices(jax.devices()[:num_devices], jax.devices()[:1]))

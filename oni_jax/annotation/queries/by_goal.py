@@ -21,7 +21,7 @@ class ByGoal(QueryKind):
     """An answer is one line for each goal: its label as `kind` encodes it, empty where there is none. See `QueryKind`.
 
     Args:
-        kind: of the labels.
+        kind: kind of the labels.
         goals: their keys.
     """
 

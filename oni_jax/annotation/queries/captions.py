@@ -16,10 +16,10 @@ class AboutCaption(QueryKind):
     """Answers are what `read` returns, encoded as JSON. See `QueryKind`.
 
     Args:
-        name: of the kind.
+        name: name of the kind.
         prompt: the user's turn, with {caption}; {goal} stands for --goal.
         read: returns from a text what JSON can hold; None: the text can't be read as an answer.
-        module: which the question is registered in.
+        module: module that registers the question.
 
     Raises:
         UserError: the prompt has no {caption}.

@@ -106,7 +106,7 @@ def draw_distinct(key: jax.Array, num_cells: int, excluded: jax.Array, num_drawn
     """Draws distinct numbers [K] int32, one after another, each uniform in [0, num_cells) without those taken.
 
     Args:
-      key: of the draws.
+      key: key of the draws.
       num_cells: end of the range.
       excluded: [E] int32, distinct numbers that are taken from the start; those from num_cells on have no effect.
       num_drawn: K, at most as many as are free.

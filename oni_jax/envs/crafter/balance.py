@@ -141,8 +141,8 @@ def _chosen(state: State, groups: jax.Array, nth: jax.Array) -> jax.Array:
     """Returns which objects are the n-th of their group, from 0 on, in the order in which they entered its chunk.
 
     Args:
-      state: of the world.
-      groups: of its objects.
+      state: state of the world.
+      groups: groups of its objects.
       nth: [_NUM_GROUPS] int32; -1: none of the group.
     """
     entered, nth = state.objects[:, ENTERED], jnp.append(nth, -1)

@@ -15,10 +15,10 @@ class Task:
     """Goals that are to be reached in their order.
 
     Attributes:
-      goals: in their order; the last one solves the task.
+      goals: ordered; the last one solves the task.
       beside: the last puts something down beside another of its kind: its number; 0: anywhere.
       owned: item that one has at the last; empty: any.
-      each_step: what every step pays.
+      each_step: reward of every step.
     """
 
     goals: tuple[str, ...]

@@ -37,8 +37,8 @@ def when(happens: jax.Array, function: Callable[[Carry], Carry], carry: Carry, o
     """Returns function(carry) where it happens [], else the carry. Vmapped, it is computed for those rows only.
 
     Args:
-      happens: whether the function applies.
-      function: of a carry.
+      happens: True if the function applies.
+      function: carry -> carry.
       carry: a pytree of arrays.
       often: the fraction of rows for which it happens, on average.
     """

@@ -198,8 +198,8 @@ class Rules(NamedTuple):
     """A variant of Crafter, in all that variants differ in; by default Crafter 1.8.3.
 
     Attributes:
-      actions: in their order.
-      damages: of a bare hand and each sword.
+      actions: the ordered actions.
+      damages: damages of a bare hand and each sword.
       wood_for_table: wood that a table takes.
       most_collected: amount of an item at which collecting it fails, though what is collected is gone.
       length: steps of an episode.

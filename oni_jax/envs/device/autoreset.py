@@ -36,8 +36,8 @@ def step_all(
     """Takes actions [N] int32. Returns the running episodes, of which each shown is a next one where it ended.
 
     Args:
-      env: of one environment.
-      names: of the observations to show.
+      env: functions of one environment.
+      names: names of the observations to show.
       episodes: leaves [N, ...].
       actions: [N] int32.
       limit: see `episodes.advance`.

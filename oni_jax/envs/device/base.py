@@ -113,7 +113,7 @@ class DeviceEnv(Protocol[State]):
     def goals_reached(self, state: State, action: jax.Array, success: str) -> jax.Array:
         """Returns the goals [G] bool that `action` [] int32 reached, which led to `state`.
 
-        success: what counts, a value of --goal_success.
+        success: a value of --goal_success.
         """
         return jnp.zeros(len(self.spec.goals), bool)
 

@@ -54,7 +54,7 @@ def advance(env: DeviceEnv, episode: Episode, action: jax.Array, limit: int | ja
     """Takes a step of one environment, and no reset: an ended episode comes back in its final state.
 
     Args:
-      env: of one environment.
+      env: functions of one environment.
       episode: a running one.
       action: [] int32.
       limit: steps after which the episode is truncated; one that terminates at the same step counts as terminated.

@@ -29,8 +29,8 @@ class HostTable:
     """Goals suggested for captions, which the host looks up: for environments that are stepped on its CPU.
 
     Args:
-        worths: by what is asked, [G + 1] float32 as in `GoalTable`.
-        asked_as: what is asked about a caption.
+        worths: question -> [G + 1] float32 as in `GoalTable`.
+        asked_as: the question about a caption.
     """
 
     def __init__(self, worths: Mapping[bytes, np.ndarray], asked_as: Callable[[bytes], bytes]):
@@ -80,9 +80,9 @@ class WithGoals(DeviceWrapper):
     """An environment with goals suggested for its states.
 
     Attributes:
-      settings: who suggests them, what reaches them, and how often they pay.
-      table: what an LLM has suggested so far, on the device or the host; None: nothing.
-      model: what it would suggest; None: nothing.
+      settings: their suggester, the actions that reach them, and how often they pay.
+      table: an LLM's suggestions so far, on the device or the host; None: nothing.
+      model: model of its suggestions; None: nothing.
     """
 
     settings: GoalConfig

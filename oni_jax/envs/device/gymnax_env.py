@@ -45,9 +45,9 @@ class GymnaxEnv(DeviceEnv[State]):
     as gymnax before 1.0 does, an end at that step is taken as a truncation.
 
     Args:
-      env: with `reset_env(key, params)`, `step_env(key, state, action, params)`, `num_actions` or `action_space`.
-      params: of the environment.
-      captions: of its states; None: it has none.
+      env: env with `reset_env(key, params)`, `step_env(key, state, action, params)`, `num_actions` or `action_space`.
+      params: parameters of the environment.
+      captions: captions of its states; None: it has none.
 
     Raises:
       UserError: the environment lacks one of these, or shows something else than an array or a dict of arrays.
@@ -129,7 +129,7 @@ def gymnax_environment(
     """Returns an environment of gymnax's kind, to be registered.
 
     Args:
-      name: of its only task.
+      name: name of its only task.
       make: returns the environment and its parameters.
       captions: see `Captions`.
       language: prompts and judge rules for the captions.

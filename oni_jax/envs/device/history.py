@@ -26,7 +26,7 @@ class WithHistory(DeviceWrapper):
     """A device environment that shows observations of earlier steps too.
 
     Attributes:
-      names: of the observations of earlier steps, as `past5/image`; at least one.
+      names: names of the observations of earlier steps, as `past5/image`; at least one.
     """
 
     names: tuple[str, ...]

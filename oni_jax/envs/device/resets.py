@@ -27,7 +27,7 @@ def update_rows(function: Callable[[Rows], Rows], rows: Rows, chosen: jax.Array,
     proportion to the chosen rows, rounded up to whole chunks: none where none is chosen.
 
     Args:
-      function: of one row; vmapped here.
+      function: function of one row; vmapped here.
       rows: leaves [N, ...].
       chosen: [N] bool.
       chunk: rows that are computed together, from 1 to N.
@@ -41,10 +41,10 @@ def map_rows(
     """Returns function(rows) for the chosen rows, computed `chunk` rows at a time, and `default` for the others.
 
     Args:
-      function: of `chunk` rows, leaves [chunk, ...].
+      function: function of `chunk` rows, leaves [chunk, ...].
       rows: leaves [N, ...].
       chosen: [N] bool.
-      chunk: from 1 to N.
+      chunk: 1 to N.
       default: [N, ...].
     """
     return _for_chunks(lambda _, indices: function(_take(rows, indices)), default, chosen, chunk)
@@ -79,9 +79,9 @@ def reset_ended(env: DeviceEnv, episodes: Episode, shown: Shown, ended: jax.Arra
     Each draws from a separate key.
 
     Args:
-      env: of one environment.
+      env: functions of one environment.
       episodes: leaves [N, ...].
-      shown: of `episodes`; leaves [N, ...].
+      shown: observations of `episodes`; leaves [N, ...].
       ended: [N] bool.
       chunk: see `update_rows`.
     """

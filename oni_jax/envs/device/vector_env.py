@@ -24,12 +24,12 @@ class DeviceVectorEnv(VectorEnv):
     """N device environments stepped on the CPU. See `VectorEnv`; episodes can be saved.
 
     Args:
-      env: of one environment.
+      env: functions of one environment.
       num_envs: N.
       seed, first_index: environment i draws its episodes from a key of (seed, first_index + i).
       max_episode_steps: steps after which an episode is truncated, if it is not by the environment's limit.
-      spec: with the observations to show; with all when left out.
-      first_number: of the episodes that come first.
+      spec: spec with the observations to show; with all when left out.
+      first_number: number of the episodes that come first.
     """
 
     num_restarts = 0  # never replaced

@@ -18,9 +18,9 @@ class WatchedDeviceEnv(DeviceVectorEnv, WatchedEnv):
     """The episode with this number of one environment. See `WatchedEnv`.
 
     Args:
-      env: of one environment, whose states can be drawn.
+      env: functions of one environment, whose states can be drawn.
       seed, index, max_episode_steps, spec: see `DeviceVectorEnv`.
-      number: of the episode.
+      number: number of the episode.
     """
 
     def __init__(

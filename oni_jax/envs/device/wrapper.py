@@ -132,8 +132,8 @@ class FrameStack(DeviceWrapper):
     """An environment that shows the last frames of a picture, stacked as channels; an episode's first fills the stack.
 
     Attributes:
-      name: of the observation, [H, W, C]; with the frames, [H, W, C * count], the oldest first.
-      count: of frames.
+      name: name of the observation, [H, W, C]; with the frames, [H, W, C * count], the oldest first.
+      count: count of frames.
     """
 
     name: str

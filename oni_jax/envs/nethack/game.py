@@ -76,7 +76,7 @@ class NetHackGame:
 
     Args:
       task: the task.
-      arrays: of the group.
+      arrays: arrays of the group.
       i: this game's row.
       shared_code: code shared by the process's games; None: each keeps a separate copy.
       ttyrec: file to which the engine records its terminal; None: no recording.

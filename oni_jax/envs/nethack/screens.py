@@ -63,7 +63,7 @@ class Screens:
         """Returns the 12 x 12 cells around (x, y) of the terminal, six before and five after it; zero outside.
 
         Args:
-          rows: of n games of the group.
+          rows: rows of n games of the group.
           x: [n] terminal columns.
           y: [n] terminal rows.
 

@@ -84,7 +84,7 @@ class SharedCode:
 
         Args:
           path: as the engine opened it.
-          compare: whether to compare the bytes first; a reload of a compared copy needn't.
+          compare: True to compare the bytes first; a reload of a compared copy needn't.
         """
         if self.failure is None:
             try:

@@ -59,10 +59,10 @@ class Trial:
     """The asking of one question.
 
     Args:
-        question: with the address of its server.
-        name: of the question.
-        items: what is asked about.
-        rate: of a run's queries; None: not known.
+        question: question with the address of its server.
+        name: name of the question.
+        items: items that are asked about.
+        rate: rate of a run's queries; None: not known.
         has_counts: the server is no stand-in, so that its count of tokens says something.
     """
 

@@ -61,10 +61,10 @@ def summary_lines(
     """Yields counts of labels, unreadable answers, latencies and tokens of at least one answered query.
 
     Args:
-        question: what was asked.
-        asked: what came of its items, `num_items` in all.
+        question: the question asked.
+        asked: results for its items, `num_items` in all.
         total: tokens of all of them.
-        rate: of a run's queries, for the estimate of a training's tokens.
+        rate: rate of a run's queries, for the estimate of a training's tokens.
     """
     prompt, config = question.prompt, question.config
     answered = [x for x in asked if x.replies]

@@ -58,7 +58,7 @@ class RndReward(Reward):
 
     Args:
         reader: reads from a trajectory what the networks see.
-        alpha: of NovelD; 0: random network distillation alone.
+        alpha: alpha of NovelD; 0: random network distillation alone.
     """
 
     reads_counts = False

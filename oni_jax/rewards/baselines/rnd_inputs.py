@@ -29,13 +29,13 @@ class Observations:
     ids, are float32 and to be normalised.
 
     Args:
-        context: of the reward.
-        goals: whether the encoder has an input for open goals.
+        context: context of the reward.
+        goals: True if the encoder has an input for open goals.
 
     Attributes:
-        names: of the observations.
+        names: names of the observations.
         inputs: shapes, and types before they are float32, of what `read` returns.
-        encoder: of these.
+        encoder: encoder of these observations.
     """
 
     def __init__(self, context: RewardContext, goals: bool = False):

@@ -20,10 +20,10 @@ class CodePotential(WindowPotential):
     """Values windows by calling a code, once for each distinct one; what fails is counted, and 0.
 
     Args:
-        path: of the code, for errors.
+        path: path of the code, for errors.
         sandbox: calls it.
         reads: the arguments that it reads: windows that differ in no other are one.
-        names: of the observations that it sees.
+        names: names of the observations that it sees.
         horizon: H, steps before the present one in a window.
         warmup_steps: see `PotentialScorer`.
     """

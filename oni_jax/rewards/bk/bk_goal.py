@@ -36,7 +36,7 @@ class GoalPotential(WindowPotential):
 
     Args:
         library: the goals.
-        embed: of texts.
+        embed: texts -> embeddings.
         read_caption: see `registry.caption_reader`.
         words: the actions' names.
         threshold: below or at which a cosine counts as 0.

@@ -27,7 +27,7 @@ class PreferencePotential(PotentialScorer):
 
     Args:
         model: the network's settings and parameters.
-        spec: of the environment.
+        spec: spec of the environment.
         at_both_ends: the steps are those of a batch, and then those that they lead to, see `combine.Potential`.
         warmup_steps: see `PotentialScorer`.
     """

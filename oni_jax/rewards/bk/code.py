@@ -17,7 +17,7 @@ def read_code(path: str) -> tuple[str, str]:
     """Returns the file's path, and the code. Raises UserError: no such file, or one that can't be called here.
 
     Args:
-        path: of a file, or of a folder that holds one of FILES.
+        path: path of a file, or of a folder that holds one of FILES.
     """
     if os.path.isdir(path):
         found = [file for name in FILES if os.path.isfile(file := os.path.join(path, name))]

@@ -153,7 +153,7 @@ class PublishedShaping(Paid):
     """Shaping as BK's published code does it, for comparison; see `ops.shaping.published_shaping`.
 
     Args:
-        potential: to shape by.
+        potential: potential to shape by.
         gamma: the learner's discount.
         num_envs: B, whose rollouts follow one another in the batches' columns.
     """

@@ -22,7 +22,7 @@ class WindowPotential(PotentialScorer):
     """Values windows, each distinct one once. Subclasses implement `value`, and `cut` where they read less.
 
     Args:
-        names: of the observations that windows hold.
+        names: names of the observations that windows hold.
         horizon: H, steps before the present one in a window.
         warmup_steps: see `PotentialScorer`.
         of_server: a server is asked. When it goes away, training goes on: new windows are worth 0, and are asked about

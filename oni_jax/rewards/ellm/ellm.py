@@ -60,8 +60,8 @@ class Matcher:
 
     Args:
         goals: the environment's, G.
-        settings: of the goals.
-        embed: of texts; None: only equal words suggest a goal.
+        settings: settings of the goals.
+        embed: texts -> embeddings; None: only equal words suggest a goal.
     """
 
     def __init__(self, goals: Sequence[str], settings: GoalConfig, embed: Embed | None = None):
@@ -137,10 +137,10 @@ class SuggestedGoalReward(GoalReward):
     """Rewards goals that an LLM suggests.
 
     Args:
-        prompt: of the queries.
-        matcher: of their answers with the environment's goals.
+        prompt: prompt of the queries.
+        matcher: matcher of their answers with the environment's goals.
         is_slow: the matcher asks a server: it works in a separate thread.
-        memo: of the matcher's embeddings, to be written with each checkpoint; None: there is none.
+        memo: memo of the matcher's embeddings, to be written with each checkpoint; None: there is none.
         max_asked: queries without an answer yet; no more than the backlog takes, which would drop them.
     """
 

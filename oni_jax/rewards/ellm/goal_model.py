@@ -126,10 +126,10 @@ class GoalModel:
     """A network that learns which goals an LLM suggests.
 
     Args:
-        reader: of its inputs.
-        network: of the goals' logits.
-        config: of the gradient steps.
-        seed: of their batches.
+        reader: reader of its inputs.
+        network: network of the goals' logits.
+        config: settings of the gradient steps.
+        seed: seed of their batches.
         replicas: their devices; all there are when left out.
         capacity: answers held; the oldest are replaced.
     """

@@ -34,7 +34,7 @@ class ModelledGoalReward(SuggestedGoalReward):
 
     Args:
         model: learns from the answers.
-        asks_unsure: what the model is unsure of is asked about, else what has no answer.
+        asks_unsure: asks about captions that the model is unsure of, else about those without an answer.
         given: see `SuggestedGoalReward`.
     """
 
@@ -118,7 +118,7 @@ class FrozenGoalReward(GoalReward):
     """Rewards goals that a model suggests which learns no more.
 
     Args:
-        model: of an LLM's answers.
+        model: model of an LLM's answers.
         params: its parameters, the device state.
     """
 

@@ -115,7 +115,7 @@ class SentenceEncoder:
     """A BERT that was trained on sentences: the mean of its last hidden states. See `networks.bert`.
 
     Args:
-        folder: with its weights and its tokenizer.
+        folder: folder with its weights and its tokenizer.
 
     Raises:
         UserError: it holds none.
@@ -159,7 +159,7 @@ class ServerEmbedder:
     """Embeddings of a server of the OpenAI protocol.
 
     Args:
-        config: of the server.
+        config: settings of the server.
         model: name of the model, as the server knows it.
 
     Raises:

@@ -25,7 +25,7 @@ class KeptMemo(Memo):
 
     Args:
         embed: returns vectors.
-        folder: of the file; nothing is written where there is none.
+        folder: folder of the file; nothing is written where there is none.
         name: name of the embedder; each has a separate file.
     """
 

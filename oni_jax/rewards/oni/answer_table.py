@@ -12,7 +12,7 @@ class AnswerTable(LookUp):
     """A table caption -> value of its answer. The label store holds the answers, so a checkpoint holds none of it.
 
     Args:
-        value: of an answer, as it is stored.
+        value: stored answer -> number.
     """
 
     def __init__(self, value: Callable[[bytes], float]):

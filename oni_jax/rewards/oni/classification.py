@@ -31,9 +31,9 @@ class ClassificationScorer(Scorer):
     """Values a caption by 1 where P(helpful) is above a threshold, else 0; or by P(helpful). The empty one scores 0.
 
     Args:
-        seed: of the gradient steps' batches.
+        seed: seed of the gradient steps' batches.
         replicas: devices of the gradient steps; all there are when left out.
-        ask: of the settings.
+        ask: captions to ask about: `new` or `uncertain`.
     """
 
     def __init__(self, config: RewardConfig, model: str, seed: int, replicas: Replicas | None = None, ask: str = "new"):

@@ -27,9 +27,9 @@ class PairDraws:
     Args:
         names: observations beside the message.
         subsample: stride of the observations of a batch that may be drawn.
-        distinct: of these, draws only from the first of each unique caption.
+        distinct: draws only from the first observation of each unique caption.
         max_waiting: limit of pairs that wait for a label, with DRAWS_PER_PAIR draws each on average.
-        seed: of the draws.
+        seed: seed of the draws.
     """
 
     def __init__(self, names: Sequence[str], subsample: int, distinct: bool, max_waiting: int, seed: int):

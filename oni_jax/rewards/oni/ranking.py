@@ -35,8 +35,8 @@ class RankingScorer(ObservationScorer):
     """The model's reward, normalised by its running mean and deviation; 0 unless above a threshold.
 
     Args:
-        network: with its encoder.
-        threshold: of the normalised reward.
+        network: network with its encoder.
+        threshold: threshold of the normalised reward.
 
     Raises:
         UserError: the environment lacks an observation that the encoder reads.

@@ -19,9 +19,9 @@ class ObservationScorer(Scorer):
     """Base class of the online and the offline ranking reward: normalised, 0 unless above a threshold.
 
     Args:
-        network: with its encoder.
+        network: network with its encoder.
         normalised: False for the raw score, without a threshold.
-        threshold: of the normalised reward.
+        threshold: threshold of the normalised reward.
 
     Raises:
         UserError: the environment lacks an observation that the encoder reads.

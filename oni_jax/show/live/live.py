@@ -45,9 +45,9 @@ class LiveView(PlainView):
 
     Args:
         run: settings.
-        console: of the terminal.
-        folder: of the run, whose checkpoints are looked at.
-        labels_by: who makes the labels, in words.
+        console: console of the terminal.
+        folder: folder of the run, whose checkpoints are looked at.
+        labels_by: source of the labels, in words.
         terminal: see `World.terminal`; asked only while its episode is shown, and for the first one.
     """
 

@@ -68,8 +68,8 @@ def build_view(
 
     Args:
         run: settings.
-        folder: of the run, whose checkpoints the live view looks at.
-        labels_by: who makes the labels, in words.
+        folder: folder of the run, whose checkpoints the live view looks at.
+        labels_by: source of the labels, in words.
         stream: None: stdout.
         terminal: see `World.terminal`.
     """

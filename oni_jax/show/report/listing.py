@@ -129,7 +129,7 @@ def table(runs: Sequence[ListedRun], width: int, now: float) -> list[str]:
     """Returns a header and a line for each run, of at most `width` columns where possible.
 
     Args:
-        runs: to show.
+        runs: runs to show.
         width: columns of the terminal.
         now: time, as `time.time` returns it.
     """

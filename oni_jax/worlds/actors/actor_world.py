@@ -47,8 +47,8 @@ class ActorWorld(World):
     """Starts the actor processes when it is made; from `start` on a thread serves each part of them.
 
     Args:
-        config: of the whole run, but with the batch size of this process.
-        spec: of the environments.
+        config: the whole run's, but with the batch size of this process.
+        spec: spec of the environments.
         make_env: makes a group of them.
         acting: the initial policy.
     """

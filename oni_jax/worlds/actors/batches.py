@@ -150,7 +150,7 @@ def step_captions(
         records: [T+1, B].
         texts: [T+1, B] TEXT_DTYPE.
         finals: see `Trajectory.final_observations`.
-        names: of observations.
+        names: names of observations.
         captions: holds the texts.
     """
     before, after = ({name: rows[name] for name in names} for rows in (records[:-1], records[1:]))

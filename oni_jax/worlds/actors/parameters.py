@@ -17,7 +17,7 @@ class ParameterStore:
     """Holds one immutable snapshot; publishing swaps a reference, so no lock is needed.
 
     Args:
-        devices: that run inference; None stands for where the parameters are.
+        devices: inference devices; None stands for where the parameters are.
     """
 
     def __init__(self, version: int, params: PyTree, devices: Sequence[Any] = (None,)):

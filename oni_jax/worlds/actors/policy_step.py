@@ -110,7 +110,7 @@ def join_tables(found: Sequence[PyTree], indices: np.ndarray) -> PyTree:
 
     Args:
         found: rows of each table for all trajectories, leaves [B, ...].
-        indices: of the table that holds each trajectory's, [B].
+        indices: indices of the table that holds each trajectory's, [B].
     """
     if len(found) == 1:
         return found[0]

@@ -68,10 +68,10 @@ class InferenceServer:
         policy: chooses the actions.
         exchange: holds the trajectories.
         pool: steps the part's groups.
-        parameters: of the policy, on all inference devices.
+        parameters: parameters of the policy, on all inference devices.
         key: actions are drawn with it; each part has another.
-        part: of the groups; all when left out.
-        steps: of the policy; made when left out.
+        part: part of the groups; all when left out.
+        steps: functions of the policy; made when left out.
     """
 
     def __init__(
@@ -345,7 +345,7 @@ class InferenceServer:
     def initial_core_states(self, rows: np.ndarray, devices: np.ndarray) -> PyTree:
         """Returns trajectories' initial core states; see `policy_step.join_tables`.
 
-        rows: of the tables, [B]. devices: indices of their devices, [B].
+        rows: rows of the tables, [B]. devices: indices of their devices, [B].
         """
         return join_tables(self.initial_rows(rows), devices)
 

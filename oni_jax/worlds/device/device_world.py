@@ -34,13 +34,13 @@ class DeviceWorld(World):
     """N device environments, sharded over the learner's devices. See the module.
 
     Args:
-        config: of the whole run, but with the batch size of this process.
-        spec: of the environments.
-        env: of one environment.
+        config: the whole run's, but with the batch size of this process.
+        spec: spec of the environments.
+        env: functions of one environment.
         acting: the initial policy; its devices are not used.
         replicas: the learner's devices.
-        seed: of the environments, the same in all processes.
-        goal_model: of an LLM's suggestions; `suggest_by` brings its parameters.
+        seed: seed of the environments, the same in all processes.
+        goal_model: model of an LLM's suggestions; `suggest_by` brings its parameters.
     """
 
     payload_sharding = TRAJECTORY
@@ -247,7 +247,7 @@ class _HostRows(Mapping[str, np.ndarray]):
     """Observations at a batch's steps [T, B, ...] of this process, fetched from the devices when they are read.
 
     Args:
-        trajectory: of the batch.
+        trajectory: trajectory of the batch.
         ended: [T, B] bool; episodes ended with these steps.
         is_before: before the actions, else after them: where an episode ended, the final observation if there is one.
     """

@@ -112,7 +112,7 @@ class Reference:
     """One episode of `crafter`, whose steps follow a script.
 
     Args:
-      seed: of the environment.
+      seed: the environment's.
       rules: the variant, whose differences are patched on.
       first_step: steps that have passed, as far as light and creatures are concerned.
       made: the map; when left out, a new one, which takes seconds.

@@ -114,10 +114,10 @@ class Pair:
     """The same game on both engines.
 
     Args:
-      library: that was built.
+      library: the built library.
       index: the game's index, for its seeds and keys.
       names: arrays to observe; those that are not bound are not written.
-      wizard: whether the hero has powers, as to be on any level and to make any monster.
+      wizard: True for a hero with powers, as to be on any level and to make any monster.
     """
 
     def __init__(self, library: str, index: int, names: Collection[str] = ARRAYS, wizard: bool = False):

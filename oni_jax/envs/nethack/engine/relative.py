@@ -39,7 +39,7 @@ class Module(NamedTuple):
     """A module's assembly.
 
     Attributes:
-      lines: of it.
+      lines: its lines.
       sections: symbol -> the section that defines it.
       aliases: symbol -> the symbol that it is another name of.
       globals: symbols that other modules see.

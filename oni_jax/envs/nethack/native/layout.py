@@ -70,7 +70,7 @@ def read_layout(library: bytes, settings_size: int) -> EngineLayout:
 
     Args:
       library: the file's content.
-      settings_size: of `engine_settings` in engine.h.
+      settings_size: size of `engine_settings` in engine.h.
 
     Raises:
       CannotStepError: it is not known, or differs from what is known of it.
