@@ -30,7 +30,7 @@ class Stopped(Exception):
 
 
 class Policy(NamedTuple):
-    """Bounds of the requests after one that failed, by what is at fault."""
+    """Bounds of the requests after one that failed, by the cause."""
 
     refused: int = 0  # a question, alone: a list is split before
     overloaded: float = 0  # a server that says that it has too much to do
@@ -186,7 +186,7 @@ class Asker:
             return self._failed(piece, policy, self._blamed(piece, error, alone and number == self._num_sent))
         except UserError:  # no answer of this server is of use
             raise
-        except Exception as error:  # a bug must not end the others either
+        except Exception as error:  # a bug must not end other requests either
             detail = self._client.line(str(error))
             return self._failed(piece, policy, RequestError(f"unexpected_{type(error).__name__}", detail))
         finally:
@@ -231,7 +231,7 @@ class Asker:
         is_named = error.name in self.failures or len(self.failures) < MAX_FAILURE_NAMES
         self.failures[error.name if is_named else "other"] += 1
         if len(piece) > 1 and not error.server_at_fault:
-            middle = len(piece) // 2  # bisects to the one at fault, so that the others get their answers
+            middle = len(piece) // 2  # bisects to the faulty item, so that the rest get their answers
             return [], [piece[:middle], piece[middle:]]
         self.counts["labels_asked"] += error.name == FILTERED
         may_retry = [_may_retry(question, policy, error) for question in piece]
@@ -288,7 +288,7 @@ async def _wait(event: asyncio.Event, secs: float | None) -> None:
 
 
 async def unless_stopped(awaited: Coroutine[Any, Any, T], stop: StopRequest) -> T:
-    """Waits for what is awaited. Raises Stopped: a stop request came first."""
+    """Waits for an awaitable. Raises Stopped: a stop request came first."""
     task = asyncio.ensure_future(awaited)
     while not stop:
         done, _ = await asyncio.wait([task], timeout=POLL_SECS)

@@ -58,7 +58,7 @@ class NoServer:
 
 
 def print_line(line: str) -> None:
-    """Prints what a client has to say about its server, or the kind of query."""
+    """Reports a client's findings about its server, or the kind of query."""
     report(line)
 
 
@@ -165,7 +165,7 @@ class Client:
         return await self._without_refused(lambda form: self._request(conversations, form))
 
     async def _without_refused(self, request: Callable[[Form], Awaitable[T]]) -> T:
-        """Makes a request, and again without what the server refuses, or with that renamed. Raises RequestError."""
+        """Makes a request; retries without the fields that the server refuses, or renames them. Raises RequestError."""
         form, refusal = self._form, ""
         while True:
             try:

@@ -59,7 +59,7 @@ def _events(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _value(text: str) -> Any:
-    """Returns what a text of JSON says; the text itself, if it is none."""
+    """Returns the value of a JSON text; the text itself, if it is not JSON."""
     try:
         return json.loads(text)
     except ValueError:

@@ -107,7 +107,7 @@ _TOO_LONG = re.compile(r"context|too long|length|tokens", re.I)  # may name the 
 
 @dataclasses.dataclass(eq=False)
 class RequestError(Exception):
-    """A request that brought no replies. `name` is what it is counted under."""
+    """A request that brought no replies. `name` is its name in counts."""
 
     name: str
     detail: str = ""  # one line, for people; without the key

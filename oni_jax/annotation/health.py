@@ -50,7 +50,7 @@ async def _problems(routes: Sequence[Route], headers: Mapping[str, str]) -> list
 
 
 async def _problem(session: aiohttp.ClientSession, route: Route) -> RequestError | None:
-    """Returns what is wrong with a server; None: nothing."""
+    """Returns a server's fault; None: it has none."""
     try:
         async with session.get(route.url, allow_redirects=False, **route.options()) as response:
             page = page_words(await response.content.read(MAX_PAGE_BYTES))

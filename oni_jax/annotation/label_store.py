@@ -41,14 +41,14 @@ from oni_jax.types import Annotation, Item
 
 MAX_TEXT_CHARS = 4000
 _LOCK_WAIT_SECS = 10.0
-_SLOW_SECS = 2.0  # after which a line says what is waited for
+_SLOW_SECS = 2.0  # time after which a line says what is waited for
 _UPGRADE_WAIT_SECS = 300.0  # time for another process that upgrades the file: a few seconds for a million rows
 _APPLICATION_ID = 0x4F4E494C
 _OF_PROMPT = "model = :model AND digest = :digest"
 _LOCKS_HINT = "; its disk may lack locks or shared memory: name one on a local disk with --label_store"
 _MAX_ITEMS_PER_QUERY = 500
 _MAX_ROW_BYTES = 1 << 20  # captions and answers are far shorter; SQLite's limit is a gigabyte
-SIDE_SUFFIXES = ("-wal", "-shm", "-journal")  # files that SQLite keeps beside a database
+SIDE_SUFFIXES = ("-wal", "-shm", "-journal")  # suffixes of SQLite's files next to a database
 _DAMAGE_ERRORS = (sqlite3.DatabaseError, UnicodeDecodeError)  # the latter: SQLite's error text may quote the file
 _JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 
@@ -317,7 +317,7 @@ class LabelStore:
 
 @contextlib.contextmanager
 def _said_when_slow(line: str) -> Iterator[None]:
-    """Prints a line when what is done meanwhile takes long."""
+    """Reports a line when the body takes long."""
     timer = threading.Timer(_SLOW_SECS, functools.partial(print, line, flush=True))
     timer.daemon = True
     timer.start()

@@ -290,7 +290,7 @@ class Labeller:
     def _put_aside(self, item: Item, parts: Sequence[int] = ()) -> None:
         """Gives up on an item: it gets no label in this run, in none of these parts; in no part at all if empty."""
         self._counts["put_aside"] += 1
-        if len(parts) in (0, len(self._parts)):  # else the others' answers are yet to be committed
+        if len(parts) in (0, len(self._parts)):  # else other processes' answers are yet to be committed
             self._backlog.finish([item])
         self._emit([Annotation(item, None, index) for index in parts or range(len(self._parts))])
 
@@ -334,5 +334,5 @@ class Labeller:
 
 
 def is_too_long(item: Item) -> bool:
-    """Returns whether an item is longer than what is asked about."""
+    """Returns True if an item is too long for a query."""
     return sum(map(len, item)) > MAX_ITEM_BYTES

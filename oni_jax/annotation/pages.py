@@ -17,7 +17,7 @@ _TITLE = re.compile(r"<(title|h1)[^>]*>(.*?)</\1", re.I | re.S)
 
 
 def page_words(raw: bytes) -> str:
-    """Returns what a page is, with its title; empty: the bytes are no page."""
+    """Returns a page's description, with its title; empty: the bytes are no page."""
     text = raw[:100_000].decode("utf-8-sig", "replace")
     if not _PAGE.match(text):
         return ""

@@ -60,7 +60,7 @@ class Prompt:
     rewrites: Sequence[tuple[re.Pattern[str], str]] = ()
 
     def rewrite(self, caption: bytes) -> bytes:
-        """Returns what a query says of a caption, by the prompt file's `rewrite` where its kind rewrites."""
+        """Returns the caption as a query words it, by the prompt file's `rewrite` where its kind rewrites."""
         text = caption_text(caption)
         for pattern, by in self.rewrites:
             text = pattern.sub(by, text)

@@ -1,4 +1,4 @@
-"""Answers that a language model gave earlier; they are looked up, and asked of nobody."""
+"""Recorded answers of a language model; they are looked up, without an LLM."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""The fields of a request that a server may refuse, and what is left of them when it does."""
+"""The fields of a request that a server may refuse, and the fields that remain then."""
 
 import dataclasses
 import re

@@ -1,4 +1,4 @@
-"""Routes to a server: proxies that the environment names, trusted certificates, and what is said where either fails."""
+"""Routes to a server: proxies that the environment names, trusted certificates, and the errors where either fails."""
 
 import dataclasses
 import functools
@@ -42,7 +42,7 @@ class Route:
         return options | ({"ssl": _tls_context(*_certificates())} if self.url.startswith("https:") else {})
 
     def failure(self, error: Exception) -> RequestError | None:
-        """Returns what a failed connection means: proxy, certificate, or a server away; None: it was connected."""
+        """Returns the cause of a failed connection: proxy, certificate, or a server away; None: it was connected."""
         if isinstance(error, aiohttp.ClientConnectorCertificateError):
             return RequestError("certificate", self._certificate_words(error), server_at_fault=True)
         if isinstance(error, aiohttp.ClientConnectorSSLError):

@@ -240,7 +240,7 @@ class AnnotationService:
     def _handle(self, kind: str, content) -> None:
         if kind == "answered":
             keys = [hash(Query(item, question)) for item, _, question in content]
-            # One that is started again says again what is stored.
+            # A restarted process reports again what is stored.
             self._ready += [x for x, key in zip(content, keys) if key in self._pending or key not in self._known]
             self._known.update(keys)
             for key in keys:

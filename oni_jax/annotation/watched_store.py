@@ -105,7 +105,7 @@ class WatchedStore:
     def _write_again(self, problem: str) -> None:
         path, aside = self._store.path, ""
         rows = {key: dict(held) for key, held in self._held.items()}
-        _add(rows, self._store)  # as far as it is open
+        _add(rows, self._store)  # the open part
         # Not what another run has made meanwhile, with a new log.
         is_new = self._stat()[:2] != self._seen[:2] and self._stat("-wal")[:2] != self._log
         if self._stat() and not (is_new and self._store.sums_in_file() is not None):

@@ -1,4 +1,4 @@
-"""Intrinsic rewards of steps outside training: what is scored, and sums of it over episodes."""
+"""Intrinsic rewards of steps outside training, and their sums over episodes."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol

@@ -28,14 +28,14 @@ MAX_FAILED = 100  # look-ups, where none gave a number: the run ends
 
 
 def newest(newest_first: Iterable[Item], limit: int) -> list[Item]:
-    """Returns the first `limit` items, in reverse order; the others are not even looked at."""
+    """Returns the first `limit` items, in reverse order, without reading further."""
     return list(itertools.islice(newest_first, limit))[::-1]
 
 
 class Learning:
-    """Base class of what learns: it learns nothing and asks nothing; subclasses override what they need."""
+    """Base class of learners: it learns nothing and asks nothing; subclasses override methods."""
 
-    other_observations: Sequence[str] = ()  # names of those read beside the captions
+    other_observations: Sequence[str] = ()  # names of observations read in addition to the captions
 
     def init(self, key: Array) -> PyTree:
         """Returns the device state, read by scoring and replaced by `train_step`: parameters, running statistics."""
@@ -48,7 +48,7 @@ class Learning:
         return ()
 
     def asked_as(self, caption: bytes) -> bytes:
-        """Returns what a query about a caption says of it."""
+        """Returns a caption as queries word it."""
         return caption
 
     def ingest(self, annotations: Sequence[Annotation]) -> None:
@@ -208,7 +208,7 @@ class LookUp(Scorer):
 
 
 class Reward(Learning):
-    """An intrinsic reward that is always 0; subclasses override what they need.
+    """An intrinsic reward that is always 0; subclasses override methods.
 
     `score` runs inside the learner's jitted update and must be pure. Everything else runs on the host.
     """

@@ -34,7 +34,7 @@ def blaming(parts: Sequence[object], what: str) -> Iterator[None]:
 
 
 def as_features(prepared: Mapping[str, Any]) -> dict[str, Array]:
-    """Returns what a reward's `prepare` gave, as arrays. Raises TypeError or ValueError: some of it is none."""
+    """Returns the result of a reward's `prepare`, as arrays. Raises TypeError or ValueError: some of it is none."""
     if not isinstance(prepared, Mapping):
         raise TypeError(f"it gives {type(prepared).__name__}, not a dict of arrays")
     arrays = {name: x if isinstance(x, jax.Array) else np.asarray(x) for name, x in prepared.items()}

@@ -61,7 +61,7 @@ class RewardContext(NamedTuple):
 
 
 def _other_observations(network: NetworkConfig) -> Collection[str]:
-    """Names of the observations that a ranking model reads beside the message, which is the caption."""
+    """Names of the observations that a ranking model reads in addition to the message, which is the caption."""
     return [name for name in torchbeast_observations(network) if name != "message"]
 
 

@@ -151,7 +151,7 @@ class RewardSum:
                 term.reward.learning.ingest(answers)
 
     def asked_as(self, caption: bytes) -> bytes:
-        """Returns what a query about a caption says of it; that of the first reward that asks."""
+        """Returns a caption as queries word it, by the first reward that asks."""
         asking = next((term.reward.learning for term in self.terms if term.question >= 0), None)
         return asking.asked_as(caption) if asking else caption
 

@@ -119,7 +119,7 @@ class QueryKind:
         return kept.decode("utf-8", "replace")
 
     def read_as(self, kept: bytes) -> Sequence[str]:
-        """Returns what an answer was read as, for display: its label, or each of its goals."""
+        """Returns the parsed answer for display: its label, or each of its goals."""
         return [self.describe(kept)]
 
     def to_record(self, kept: bytes) -> object:

@@ -14,9 +14,7 @@ _DENIED = re.compile(
     r"(?:\bnot|\bnever|\bn?either|\bnor|n['’]t|\brather than|\binstead of)(?:\W+(?:an?|be))?\W*$", re.I
 )
 DENIAL_CHARS = 24
-_PART = re.compile(
-    r"<(/?)(knowledge|analysis)>", re.I
-)  # tags of a reasoned answer, around what comes before the choice
+_PART = re.compile(r"<(/?)(knowledge|analysis)>", re.I)  # tags of a reasoned answer, around the text before the choice
 
 
 class Label(NamedTuple):

@@ -12,7 +12,7 @@ HELPFUL, UNHELPFUL = "FOO", "BAR"
 
 _TAGGED = re.compile(r"<label>(.*?)(?:</label>|$)", re.IGNORECASE | re.DOTALL)
 _PARAGRAPHS = re.compile(r"\n[ \t\r]*\n")
-# Stand-alone: no letter or digit beside it.
+# Stand-alone: no adjacent letter or digit.
 _STANDING_ALONE = re.compile(rf"(?<![^\W_])({HELPFUL}|{UNHELPFUL})(?![^\W_])")
 _BEGINNING = re.compile(rf"[^\w<]*(?:<label>[^\w<]*)?(?:{HELPFUL}|{UNHELPFUL})(?![^\W_])")
 # "FOO or BAR", "FOO/BAR": the choices repeated.

@@ -1,4 +1,4 @@
-"""Settings of launch.ask: those of a training, and what is asked under them."""
+"""Settings of launch.ask: those of a training, and the captions to ask about."""
 
 import dataclasses
 

@@ -21,7 +21,7 @@ from oni_jax.types import Item
 
 
 def ask(config: Ask, stop: StopRequest) -> int:
-    """Asks about the captions, and prints what was answered. Returns the exit code: 1 where a query failed.
+    """Asks about the captions, and prints the answers. Returns the exit code: 1 where a query failed.
 
     Raises:
         UserError: bad prompt, captions, folder or address, or a server that answered nothing.
@@ -76,7 +76,7 @@ class Trial:
         return [x for x in self.asked if x.replies]
 
     def run(self, shown: set[str], shows_all: bool, stop: StopRequest) -> None:
-        """Asks, and prints what comes.
+        """Asks, and prints the answers.
 
         Args:
             shown: prompts that need not be shown again; those shown are added.

@@ -84,7 +84,7 @@ def check_answers(config: AnswersConfig) -> None:
 
 
 def run_answers(config: AnswersConfig) -> int:
-    """Does what the settings say. Returns the exit code 0. Raises UserError: bad files, or no such run."""
+    """Runs the program. Returns the exit code 0. Raises UserError: bad files, or no such run."""
     load_plugins(config.plugin)
     if config.verify:
         path, file = _find(config.verify, "verify")
@@ -256,7 +256,7 @@ def _add_question(config: AnswersConfig, run: Run, annotation: AnnotationConfig,
 
 
 def _counts(run: Run, prompt: Prompt) -> collections.Counter[bytes]:
-    """Returns how often a run met what the LLM was asked about."""
+    """Returns the counts of a run's captions that the LLM was asked about."""
     asked = collections.Counter[bytes]()
     for caption, count in run.captions().items():
         asked[prompt.rewrite(caption)] += max(0, int(count))

@@ -131,7 +131,7 @@ def comparison_lines(
 
 
 def name_questions(asked: Sequence[tuple[AnnotationConfig, str]]) -> list[str]:
-    """Returns a name for each question: its kind of query, and the settings in which it differs from others."""
+    """Returns a name for each question: its kind of query, and the settings that distinguish it."""
     values: list[Mapping[str, object]] = [
         {field.name: value for field, value in settings(config) if not field.metadata["secret"]} for config, _ in asked
     ]

@@ -1,4 +1,4 @@
-"""Numbers about answers: tokens, agreement of two askings, and what a training would ask."""
+"""Statistics of answers: tokens, agreement of two askings, and the queries that a training would make."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -55,7 +55,7 @@ class Agreement(NamedTuple):
     num_both: int  # items with two readable answers
     num_equal: int
     kappa: float | None  # Cohen's; None: not defined, since there are no choices, or one answer throughout
-    overlap: float  # mean Jaccard index of what the answers were read as
+    overlap: float  # mean Jaccard index of the parsed answers
     differing: Sequence[tuple[Item, tuple[str, ...] | None, tuple[str, ...] | None]]  # None: no readable answer
 
 

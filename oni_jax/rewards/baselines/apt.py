@@ -80,7 +80,7 @@ class AptReward(Reward):
         return RewardOutput(rewards, AptState(model, moments, distances, metrics))
 
     def _nearest(self, embedded: Array, key: Array) -> Array:
-        """Returns the mean distance [T, B] to the nearest of some others, of all devices' embeddings [T, B, D]."""
+        """Returns the mean distance [T, B] to the nearest of a sample of all devices' embeddings [T, B, D]."""
         every = parallel.all_gather(embedded, axis=1)
         numbers = jnp.arange(every.shape[0] * every.shape[1]).reshape(every.shape[:2])
         drawn = jax.random.permutation(key, numbers.size)[: self._config.apt.particles]

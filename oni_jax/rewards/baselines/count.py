@@ -1,4 +1,4 @@
-"""The baseline that asks nobody and knows nothing: every caption is worth the same, whatever it says."""
+"""The baseline without an LLM: every caption is worth the same, whatever it says."""
 
 from oni_jax.rewards.base import LookUp
 from oni_jax.rewards.combine import Paid, pay

@@ -67,7 +67,7 @@ class Reads(NamedTuple):
 
 
 def arguments_read(code: str) -> Reads:
-    """Returns what a code reads. What it does not name, windows need not differ in."""
+    """Returns the arguments that a code reads. Windows need not differ in the rest."""
     tree = _parsed(code)
     if tree is None:
         return Reads(True, True)

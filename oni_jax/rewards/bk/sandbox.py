@@ -231,7 +231,7 @@ def problem_of(error: Exception) -> str:
 
 
 def _value(ok: bool, result: Any) -> Value:
-    """Checks what a call returned."""
+    """Checks the result of a call."""
     if not ok:
         return Value(0.0, {}, _shown(result))
     if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):

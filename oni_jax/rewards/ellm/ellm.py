@@ -42,12 +42,12 @@ MATCHED_AT_ONCE, RETRY_SECS = 256, 30.0
 MAX_KNOWN = 200_000  # captions; beyond, they are forgotten, and known again when they are seen
 
 
-Answers = Sequence[tuple[bytes, bytes]]  # items and what was kept of their answers
+Answers = Sequence[tuple[bytes, bytes]]  # items and their stored answers
 Matches = Sequence[tuple[bytes, np.ndarray]]  # items and what goals are worth, see `Matcher.worths`
 
 
 class GoalReward(Reward):
-    """Rewards what the environment pays for goals."""
+    """Rewards goals as the environment pays for them."""
 
     final_observations, reads_counts, reads_answers = (GOAL_REWARD,), False, False
 
@@ -69,7 +69,7 @@ class Matcher:
         self.num_suggested, self.num_unmatched = 0, 0  # words, so far
 
     def words(self, answer: bytes) -> Sequence[str]:
-        """Returns what a kept answer suggests; none: the chosen parser can't read it."""
+        """Returns the goals in a stored answer; none: the chosen parser can't read it."""
         return parsed(answer, self._settings.parser == "strict")
 
     def worths(self, answer: bytes) -> np.ndarray:
@@ -156,7 +156,7 @@ class SuggestedGoalReward(GoalReward):
     ):
         self._prompt, self._matcher, self._memo, self._max_asked = prompt, matcher, memo, max_asked
         self._match = InBackground(matcher.match) if is_slow else matcher.match
-        self._items: dict[bytes, bytes] = {}  # caption -> what is asked about it
+        self._items: dict[bytes, bytes] = {}  # caption -> item of its query
         self._captions: dict[bytes, list[bytes]] = {}  # the inverse
         self._worths: dict[bytes, np.ndarray] = {}  # caption asked about -> worths; the label store holds the same
         self._waiting: dict[bytes, float] = {}  # pending caption -> number of its steps, or their weight

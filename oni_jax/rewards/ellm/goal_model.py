@@ -49,7 +49,7 @@ class Reader(Protocol):
         ...
 
     def of_item(self, item: bytes) -> Mapping[str, np.ndarray] | None:
-        """Returns the inputs of what is asked about; None: the text alone does not say them."""
+        """Returns the model's inputs for an item; None: the text alone does not say them."""
         ...
 
     def of_step(self, captions: CaptionBatch, step: int) -> Mapping[str, np.ndarray] | None:

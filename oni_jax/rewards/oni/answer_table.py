@@ -1,4 +1,4 @@
-"""A caption's reward is what the LLM's answer about it is worth, 0 while it has none."""
+"""A caption's reward is the worth of the LLM's answer about it, 0 while it has none."""
 
 import math
 import sys
