@@ -34,8 +34,10 @@ from oni_jax.evaluation.config import GREEDY, LATEST, RANDOM, EvaluationConfig
 from oni_jax.evaluation.episodes import GROUP_SIZE, chosen_task
 from oni_jax.evaluation.intrinsic import Scorer
 from oni_jax.evaluation.recording import watched_episode
+from oni_jax.host.reporting import report
 from oni_jax.host.runtime import StopRequest
 from oni_jax.rewards.registry import observations_read
+from oni_jax.runs.plan import Plan
 from oni_jax.runs.run import Run
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
@@ -112,6 +114,8 @@ def play(config: PlayConfig, shell: Callable[[], Shell], stop: StopRequest) -> S
     table = set_up(config)
     env = table.env
     names = tuple(table.scorer.spec.observations)
+    if Plan(dataclasses.replace(Config(), env=env)).environment.device:
+        report("the environment compiles")
     game = watched_episode(env, table.suggested, config.seed, config.episode, names)
     assert game
     keys, goals = tuple(table.display.keys(env)), goal_names(env.episode_goal)
