@@ -32,12 +32,13 @@ class Reply(NamedTuple):
     has_logprobs: bool = False
     filtered: bool = False  # a content filter has removed it, or a part of it
     raised: str = ""  # the error that the kind of query raised as it read it
+    is_partial: bool = False  # it answers under some of the goals that it was asked about
 
     @property
     def failure(self) -> str:
         """The name that an unreadable answer is counted under; empty: it is readable."""
         if self.answer is not None:
-            return ""
+            return "partial" if self.is_partial else ""
         if self.filtered or self.raised:
             return FILTERED if self.filtered else KIND_RAISES
         if self.text.strip():
@@ -72,6 +73,8 @@ def read_choice(choice: object, kind: QueryKind, answer_key: str, one_word: bool
         # An answer that `is_answer` rejects would be refused when it is read from the store.
         with blaming(kind, "is_answer"):
             valid = type(answer) is bytes and len(answer) <= MAX_TEXT_CHARS and kind.is_answer(answer)
+        with blaming(kind, "split"):
+            is_partial = bool(valid and answer and None in kind.split(answer))
         with blaming(kind, "describe"):  # it will be shown
             _ = valid and kind.describe(answer)
     except UserError as error:
@@ -83,6 +86,7 @@ def read_choice(choice: object, kind: QueryKind, answer_key: str, one_word: bool
         reasoning_field=field,
         is_cut_off=is_cut_off,
         has_logprobs=has_probabilities(logprobs),
+        is_partial=is_partial,
     )
 
 

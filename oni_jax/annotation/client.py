@@ -26,7 +26,7 @@ from oni_jax.annotation.servers import Servers
 from oni_jax.annotation.transport import Transport
 from oni_jax.annotation.watch import OF_SERVER, Watch, reasoning_hint
 from oni_jax.host.reporting import report
-from oni_jax.settings.annotation import AnnotationConfig
+from oni_jax.settings.annotation import LABEL, AnnotationConfig
 from oni_jax.settings.extra_fields import extra_body
 from oni_jax.settings.fields import UserError
 from oni_jax.types import Item
@@ -97,9 +97,12 @@ class Client:
         headers, secrets = request_headers(config)
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", **headers}
         self._chat_template = load_chat_template(config.llm_chat_template)
-        choices = prompt.kind.choices if prompt and config.llm_answer == "label" else ()
+        choices = prompt.kind.choices if prompt and config.llm_answer == LABEL else ()
         self._one_word = bool(choices)
-        self._form = first_form(config, choices) if prompt else Form(extra_body(config.llm_extra_body), False)
+        if prompt and prompt.kind.goals:
+            self._form = first_form(config, prompt.kind.kept_as.choices, prompt.kind.goals)
+        else:
+            self._form = first_form(config, choices) if prompt else Form(extra_body(config.llm_extra_body), False)
         self._form_proven = False
         self._watch = Watch(config, choices, say, needs_probability and self._one_word)
         self.events: Counter[str] = Counter()  # recoveries: choices reordered, fields dropped, stale connections

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 from oni_jax.annotation.prompt_files import DEFAULT_ANSWER_KEY, read_prompt_file
-from oni_jax.annotation.prompts import unescape
+from oni_jax.annotation.prompts import LINES_OPENING, unescape
 from oni_jax.annotation.queries.base import Judgement, QueryKind, Rules
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.envs.base import Language
@@ -30,7 +30,7 @@ Payload = dict[str, Any]
 class Instructions(NamedTuple):
     """Goal and form of answer that a prompt asks for."""
 
-    goal: str
+    goals: tuple[str, ...]  # several: the answer has a line for each
     one_word: bool  # the answer is the label alone
     answer_key: str
 
@@ -102,19 +102,25 @@ class Reader:
         known = (kind for kind in QUERIES.values() if kind.openings)
         kind = max(known, key=lambda kind: prompt.rfind(kind.openings[-1]))
         before, item = _split(prompt, kind.openings)
-        wanted = self._read_instructions(before) if item else Instructions("defaultgoal", False, "")
+        wanted = self._read_instructions(before) if item else Instructions(("defaultgoal",), False, "")
         if not item:
             kind, item = QUERIES["classification"], (unescape((prompt.strip().splitlines() or [""])[-1]),)
+        judged = {goal: self._judge(kind, goal, item, wanted.answer_key) for goal in wanted.goals}
+        (goal, found), *others = judged.items()
+        text = f"<knowledge>{_KNOWLEDGE}</knowledge>\n<analysis>{found.analysis}</analysis>\n{found.ending}"
+        answer = found.word if wanted.one_word else text
+        if others:
+            answer = "\n".join(f"{goal}: {judgement.word}" for goal, judgement in judged.items())
+        return Verdict(kind, goal, item, found.word, answer, wanted.one_word)
+
+    def _judge(self, kind: QueryKind, goal: str, item: Item, answer_key: str) -> Judgement:
         try:
-            found = kind.judge(self._rules, wanted.goal, item, wanted.answer_key)
+            found = kind.judge(self._rules, goal, item, answer_key)
         except AttributeError as error:
             if error.obj is not self._rules:
                 raise
             raise ValueError(f"the rules of this environment have no {error.name}") from None
-        found = self._maybe_wrong(kind, item, found) if self._wrong_fraction else found
-        text = f"<knowledge>{_KNOWLEDGE}</knowledge>\n<analysis>{found.analysis}</analysis>\n{found.ending}"
-        answer = found.word if wanted.one_word else text
-        return Verdict(kind, wanted.goal, item, found.word, answer, wanted.one_word)
+        return self._maybe_wrong(kind, item, found) if self._wrong_fraction else found
 
     def _maybe_wrong(self, kind: QueryKind, item: Item, found: Judgement) -> Judgement:
         """Returns the answer, or for a fraction of the items, always the same ones, a wrong one."""
@@ -133,11 +139,11 @@ class Reader:
 
     def _instructions(self, text: str) -> Instructions:
         """Parses the instructions from the text before the captions."""
-        known = (goal for file in self._files for goal, wording in file["goals"].items() if wording in text)
+        known = [goal for file in self._files for goal, wording in file["goals"].items() if wording in text]
         one_word = any(file["answers"].get("label", "\0") in text for file in self._files)
         keys = (file["answer_key"] for file in self._files if f'"{file["answer_key"]}"' in text)
-        goal = next(known, None) or self._rules.goal_of_words(self._own_words(text))
-        return Instructions(goal, one_word, next(keys, DEFAULT_ANSWER_KEY))
+        goals = tuple(dict.fromkeys(known)) or (self._rules.goal_of_words(self._own_words(text)),)
+        return Instructions(goals if LINES_OPENING in text else goals[:1], one_word, next(keys, DEFAULT_ANSWER_KEY))
 
     def _own_words(self, text: str) -> str:
         """The line at the position of the goal in the environment's prompts."""

@@ -5,6 +5,7 @@ import functools
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from oni_jax.annotation.answers import TOKEN_COUNTS
 from oni_jax.annotation.asker import FAILURES_TO_WAITING, Asked, Asker, Policy, Stopped, about_items
@@ -32,16 +33,25 @@ UNREADABLE = "unreadable"
 ENOUGH = "no more labels, by --llm_max_labels"
 
 
+class Part(NamedTuple):
+    """Answers that are stored under one prompt: all, or those of one goal, where a query asks about several."""
+
+    digest: str
+    recorded: Recorded = NOTHING  # answers that are not asked for
+
+
 class Labeller:
     """Annotates items in one event loop: `run` for ever, `submit` meanwhile, `finish` in the end.
 
     Args:
         prompt: the client's.
-        emit: receives annotations that are in the store, and, without an answer, those of items put aside.
+        emit: receives annotations that are in the store, and, without an answer, those of items put aside; the index
+            of its part is each one's question.
         forget: receives dropped items; they may be submitted again.
         unreadable: receives items put aside after two unreadable answers, before `emit` does.
         readmit: receives items put aside while every request failed; they may be submitted again.
         recorded: answers that are not asked for. Without a server, items that have none are put aside.
+        parts: those of each goal, where the prompt asks about several.
     """
 
     def __init__(
@@ -55,9 +65,10 @@ class Labeller:
         unreadable: Callable[[Item], None] = lambda item: None,
         readmit: Callable[[list[Item]], None] = lambda items: None,
         recorded: Recorded = NOTHING,
+        parts: Sequence[Part] = (),
     ):
-        self._config, self._client, self._store, self._recorded = config, client, store, recorded
-        self._kind, self._key = prompt.kind, (config.llm_model, prompt.digest)
+        self._config, self._client, self._store, self._kind = config, client, store, prompt.kind
+        self._parts = parts or [Part(prompt.digest, recorded)]
         self._emit, self._forget, self._report_unreadable, self._readmit = emit, forget, unreadable, readmit
         self._backlog = Backlog(config.llm_max_backlog)
         list_size = config.llm_batch_size if config.llm_api == "completions" else 1
@@ -78,28 +89,31 @@ class Labeller:
 
     def emit_stored(self) -> None:
         """Emits every recorded and every stored answer; stores the former. Raises UserError: one is not an answer."""
-        recorded, (asked, digest) = self._recorded, self._key
-        if recorded.answers:
-            stored = {annotation.item for annotation in self._store.all(recorded.model, digest)}
-            new = [Annotation(item, answer) for item, answer in recorded.answers.items() if item not in stored]
-            if new:
-                self._store.put_many(recorded.model, digest, [(annotation, "") for annotation in new])
-        models = [recorded.model] * bool(recorded.answers) + [asked] * (not isinstance(self._client, NoServer))
-        held = stored_answers(self._store, self._kind, models, digest)
-        for start in range(0, len(held), EMITTED_AT_ONCE):
-            self._deliver(held[start : start + EMITTED_AT_ONCE])
+        for index, (digest, recorded) in enumerate(self._parts):
+            if recorded.answers:
+                stored = {annotation.item for annotation in self._store.all(recorded.model, digest)}
+                new = [Annotation(item, answer) for item, answer in recorded.answers.items() if item not in stored]
+                if new:
+                    self._store.put_many(recorded.model, digest, [(annotation, "") for annotation in new])
+            asked = [self._config.llm_model] * (not isinstance(self._client, NoServer))
+            models = [recorded.model] * bool(recorded.answers) + asked
+            held = stored_answers(self._store, self._kind.kept_as, models, digest)
+            held = [annotation._replace(question=index) for annotation in held]
+            for start in range(0, len(held), EMITTED_AT_ONCE):
+                self._deliver(held[start : start + EMITTED_AT_ONCE])
 
     def submit(self, items: Sequence[Item]) -> None:
         """Adds items, the newest last; skips those already pending or in flight; puts aside those that are too long or
         hold a zero byte, which no store keeps. Recorded answers are given at once; without a server to ask, other items
         stay unanswered."""
-        known = [Annotation(x, answer) for x in items if (answer := self._recorded.answers.get(x)) is not None]
+        answers = [part.recorded.answers for part in self._parts]
+        known = [Annotation(x, each[x], index) for index, each in enumerate(answers) for x in items if x in each]
         if known:
             self._answered += [(annotation, "") for annotation in known]
             self._commit()
         askable = []
         for item in items:
-            if item in self._recorded.answers:
+            if all(item in each for each in answers):
                 continue
             if isinstance(self._client, NoServer):
                 self._counts["labels_unanswered"] += 1
@@ -182,24 +196,28 @@ class Labeller:
         return "retrying"
 
     def _take(self, max_items: int) -> Sequence[Asked]:
-        """Takes the newest questions, apart from those that another run has stored an answer to meanwhile."""
+        """Takes the newest questions, apart from those that another run has stored all answers to meanwhile."""
         questions = self._backlog.take(0 if self._store_problem else min(max_items, self._room()))
         held = self._held([question.item for question in questions])
-        if not held:
-            return questions
-        self._deliver(held)
-        known = {annotation.item for annotation in held}
+        num_held = Counter(annotation.item for annotation in held)
+        known = {item for item, number in num_held.items() if number == len(self._parts)}
+        if known:
+            self._deliver([annotation for annotation in held if annotation.item in known])
         return [question for question in questions if question.item not in known]
 
     def _room(self) -> int:
         """Returns how many more answers may be asked for, by `llm_max_labels`."""
-        known = self._counts["labels_held"] + self._backlog.num_taken
+        known = self._counts["labels_held"] // len(self._parts) + self._backlog.num_taken
         return max(0, self._config.llm_max_labels - known) if self._config.llm_max_labels else sys.maxsize
 
     def _held(self, items: Sequence[Item]) -> list[Annotation]:
-        """Answers of these items that are stored."""
+        """Answers of these items that are stored, of all parts."""
+        model, kind, found = self._config.llm_model, self._kind.kept_as, []
         try:
-            return checked(self._kind, self._store.get_many(*self._key, items))
+            for index, part in enumerate(self._parts):
+                held = checked(kind, self._store.get_many(model, part.digest, items))
+                found += [annotation._replace(question=index) for annotation in held]
+            return found
         except OSError:
             self._failures["label_store"] += 1
             return []
@@ -240,19 +258,28 @@ class Labeller:
             said = UNREADABLE if reply.answer is None else self._kind.describe(reply.answer)
             self._answers.append(Answer(item, said, self._shown(reply.text)))
         for question in answered:
-            item, reply = question.item, question.replies[-1]
-            if reply.answer is not None:
-                self._answered.append((Annotation(item, reply.answer), reply.text))
-                continue
-            self._counts["filtered"] += reply.filtered
-            if not reply.filtered:
-                # ONI: as published an unreadable answer is the label 0; here the item has none after two of them.
-                self._report_unreadable(item)
-            self._put_aside(item)
+            self._take_answers(question)
         if len(self._answered) >= self._config.llm_batch_size:
             self._commit()
         elif self._answered and self._commit_timer is None:
             self._commit_timer = asyncio.get_running_loop().call_later(self._store.commit_delay_secs, self._commit)
+
+    def _take_answers(self, question: Asked) -> None:
+        """Takes in the answer of each part, of the first reply that has it; puts the item aside where none has."""
+        found: dict[int, tuple[Annotation, str]] = {}
+        for reply in question.replies:
+            for index, answer in enumerate(self._kind.split(reply.answer) if reply.answer is not None else ()):
+                if answer is not None:
+                    found.setdefault(index, (Annotation(question.item, answer, index), reply.text))
+        self._answered += found.values()
+        if len(found) == len(self._parts):
+            return
+        filtered = question.replies[-1].filtered
+        self._counts["filtered"] += filtered
+        if not filtered:
+            # ONI: as published an unreadable answer is the label 0; here the item has none after two of them.
+            self._report_unreadable(question.item)
+        self._put_aside(question.item, [index for index in range(len(self._parts)) if index not in found])
 
     def _shown(self, text: str) -> str:
         """Truncates an answer's text to its beginning and end, for the label is in one of them; redacts the key."""
@@ -260,11 +287,12 @@ class Labeller:
         half = MAX_ANSWER_CHARS // 2
         return text if len(text) <= MAX_ANSWER_CHARS else f"{text[:half]} [...] {text[-half:]}"
 
-    def _put_aside(self, item: Item) -> None:
-        """Gives up on an item: it gets no label in this run."""
+    def _put_aside(self, item: Item, parts: Sequence[int] = ()) -> None:
+        """Gives up on an item: it gets no label in this run, in none of these parts; in no part at all if empty."""
         self._counts["put_aside"] += 1
-        self._backlog.finish([item])
-        self._emit([Annotation(item, None)])
+        if len(parts) in (0, len(self._parts)):  # else the others' answers are yet to be committed
+            self._backlog.finish([item])
+        self._emit([Annotation(item, None, index) for index in parts or range(len(self._parts))])
 
     def _drop(self, items: list[Item]) -> None:
         if items:
@@ -279,9 +307,12 @@ class Labeller:
         if not self._answered:
             return
         try:
-            self._store.put_many(*self._key, self._answered)
+            for index, part in enumerate(self._parts):
+                if of_part := [answer for answer in self._answered if answer[0].question == index]:
+                    self._store.put_many(self._config.llm_model, part.digest, of_part)
             # Another run's answer that came first is the one that is kept.
-            held = {kept.item: kept for kept in self._held([annotation.item for annotation, _ in self._answered])}
+            items = [*dict.fromkeys(annotation.item for annotation, _ in self._answered)]
+            held = {(kept.item, kept.question): kept for kept in self._held(items)}
         except OSError as error:
             self._failures["label_store"] += 1
             self._store_problem = str(error)
@@ -291,7 +322,7 @@ class Labeller:
             self._end(error)
             return
         self._store_problem = ""
-        annotations = [held.get(annotation.item, annotation) for annotation, _ in self._answered]
+        annotations = [held.get((found.item, found.question), found) for found, _ in self._answered]
         self._answered = []
         self._deliver(annotations)
         self._changed.set()

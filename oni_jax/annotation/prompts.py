@@ -10,10 +10,12 @@ from collections.abc import Mapping, Sequence
 
 from oni_jax.annotation.prompt_files import MAX_FILE_BYTES, check_prompt, read_prompt_file
 from oni_jax.annotation.queries.base import QueryKind, blaming
+from oni_jax.annotation.queries.by_goal import ByGoal
+from oni_jax.annotation.queries.choices import TwoChoices
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.envs.base import Language
 from oni_jax.host.files import read_regular
-from oni_jax.settings.annotation import AnnotationConfig
+from oni_jax.settings.annotation import BY_GOAL, REASONED, AnnotationConfig
 from oni_jax.settings.fields import UserError, caption_bytes, caption_text
 
 MAX_GOAL_CHARS = 2000
@@ -27,6 +29,8 @@ LLAMA3_TEMPLATE = (
     "<|start_header_id|>user<|end_header_id|>\n\n{user}<|eot_id|>"
     "<|start_header_id|>assistant<|end_header_id|>\n\n"
 )
+GOALS_OPENING = "There are several goals. Judge under each of them by itself, as if there were no other:"
+LINES_OPENING = "Answer with one line for each goal and nothing else: the goal's name, a colon and its label."
 PLAIN_TEMPLATE = "{system}\n\n{user}\n\nAnswer:"
 
 # An escaped caption opens no tag, opens no special token of a chat template (<...>, [INST]), and has no control
@@ -117,12 +121,43 @@ def load_prompt(config: AnnotationConfig, language: Language | None, kind: str =
     """
     asked = QUERIES[kind].asks_as or kind
     source, data = _load(config, language, asked)
-    chosen = {"answer": data["answers"].get(config.llm_answer), "goal": _goal(config, source, data)}
+    style = REASONED if config.llm_answer == BY_GOAL else config.llm_answer  # one goal's, and as it is stored
+    chosen = {"answer": data["answers"].get(style), "goal": _goal(config, source, data)}
+    return _made(config, kind, source, data, chosen, style)
+
+
+def load_joint_prompt(
+    config: AnnotationConfig, goals: Sequence[str], language: Language | None, kind: str = "classification"
+) -> Prompt:
+    """Loads the prompt that asks about all goals in one query, see `queries.by_goal`. Its digest is of no store.
+
+    Raises:
+        UserError: see `load_prompt`.
+    """
+    labels = QUERIES[kind]
+    assert isinstance(labels, TwoChoices), f"{kind} has no labels of captions"
+    source, data = _load(config, language, kind)
+    texts = [goal_text(dataclasses.replace(config, goal_key=goal), language, kind) for goal in goals]
+    lines = (f"{goal}: {' or '.join(reversed(labels.choices))}" for goal in goals)
+    chosen = {
+        "goal": "\n".join([GOALS_OPENING, *(f"{goal}: {text}" for goal, text in zip(goals, texts))]),
+        "answer": "\n".join([LINES_OPENING, *lines]),
+    }
+    config = dataclasses.replace(config, goal_key=",".join(goals))
+    made = _made(config, kind, source, data, chosen, BY_GOAL)
+    return dataclasses.replace(made, kind=ByGoal(labels, goals))
+
+
+def _made(
+    config: AnnotationConfig, kind: str, source: str, data: dict, chosen: Mapping[str, str | None], style: str
+) -> Prompt:
+    """Makes a prompt of a file's texts; {goal} and {answer} stand for `chosen`. Raises UserError: one is missing."""
+    asked = QUERIES[kind].asks_as or kind
 
     def fill(text: str) -> str:
         def choice(match: re.Match[str]) -> str:
             if (found := chosen[match[1]]) is None:
-                key = config.goal_key if match[1] == "goal" else config.llm_answer
+                key = config.goal_key if match[1] == "goal" else style
                 raise UserError(_missing_text(source, data, f"{match[1]}s", key))
             return found
 
@@ -132,7 +167,7 @@ def load_prompt(config: AnnotationConfig, language: Language | None, kind: str =
     pieces = tuple(fill(piece) for piece in re.split(f"({placeholders})", data["user"]))
     # `again` is not part of the digest: labels stay valid when it is reworded.
     goal_key = "" if config.goal else config.goal_key
-    parts = [asked, data["system"], "".join(pieces), goal_key, config.llm_answer]
+    parts = [asked, data["system"], "".join(pieces), goal_key, style]
     parts += [data[name] for name in QUERIES[kind].texts]
     digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
     texts = {name: data[name] for name in QUERIES[kind].texts}

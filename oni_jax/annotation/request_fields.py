@@ -20,7 +20,7 @@ CONSTRAINTS: Mapping[str, Callable[[Sequence[str]], dict[str, Any]]] = {
     "sglang": lambda labels: {"regex": f"({'|'.join(labels)})"},
     # Under a grammar the plain log-probabilities are still those of the unrestricted model.
     "llamacpp": lambda labels: {
-        "grammar": "root ::= " + " | ".join(f'"{label}"' for label in labels),
+        "grammar": f"root ::= {_alternatives(labels)}",
         "post_sampling_probs": True,
     },
     "json_schema": lambda labels: {
@@ -30,6 +30,40 @@ CONSTRAINTS: Mapping[str, Callable[[Sequence[str]], dict[str, Any]]] = {
         }
     },
 }
+
+# The same for an answer with a line for each goal.
+LINES: Mapping[str, Callable[[Sequence[str], Sequence[str]], dict[str, Any]]] = {
+    "none": lambda goals, labels: {},
+    "vllm": lambda goals, labels: {"structured_outputs": {"regex": _lines_pattern(goals, labels)}},
+    "sglang": lambda goals, labels: {"regex": _lines_pattern(goals, labels)},
+    "llamacpp": lambda goals, labels: {
+        "grammar": "root ::= " + r' "\n" '.join(f'"{goal}: " ({_alternatives(labels)})' for goal in goals)
+    },
+    "json_schema": lambda goals, labels: {
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {
+                "name": "labels",
+                "strict": True,
+                "schema": {
+                    "type": "object",
+                    "properties": {goal: {"type": "string", "enum": list(labels)} for goal in goals},
+                    "required": list(goals),
+                    "additionalProperties": False,
+                },
+            },
+        }
+    },
+}
+
+
+def _alternatives(labels: Sequence[str]) -> str:
+    return " | ".join(f'"{label}"' for label in labels)
+
+
+def _lines_pattern(goals: Sequence[str], labels: Sequence[str]) -> str:
+    return r"\n".join(f"{goal}: ({'|'.join(labels)})" for goal in goals)
+
 
 # Fields that every server should know: only an error that names one drops it.
 _STANDARD = ("temperature", "max_tokens", "max_completion_tokens", "stop")
@@ -58,11 +92,19 @@ _SYSTEM_TURN = re.compile(
 )
 
 
-def first_form(config: AnnotationConfig, choices: Sequence[str]) -> "Form":
-    """Returns the form that is tried first. choices: those that alone are asked for; empty: a reasoned answer is."""
+def first_form(config: AnnotationConfig, choices: Sequence[str], goals: Sequence[str] = ()) -> "Form":
+    """Returns the form that is tried first.
+
+    Args:
+        config: of the server.
+        choices: those that alone are asked for; empty: a reasoned answer is.
+        goals: keys of those that have a line each, of one of the choices.
+    """
     fields: dict[str, Any] = {"temperature": config.llm_temperature, "max_tokens": config.llm_max_tokens}
     fields["stop"] = list(_STOP)
-    if choices:
+    if goals:
+        fields |= LINES[config.llm_constraint](goals, choices)
+    elif choices:
         fields["max_tokens"] = min(config.llm_max_tokens, MAX_LABEL_TOKENS)
         num_top, is_chat = _NUM_TOP_LOGPROBS[config.llm_api], config.llm_api == "chat"
         fields |= {"logprobs": True, "top_logprobs": num_top} if is_chat else {"logprobs": num_top}

@@ -5,6 +5,7 @@ import atexit
 import collections
 import contextlib
 import functools
+import itertools
 import pickle
 import queue
 import select
@@ -13,20 +14,19 @@ import time
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from typing import Any
 
 from oni_jax.annotation.answers import TOKEN_COUNTS
 from oni_jax.annotation.client import Client, NoServer, make_client, print_line
 from oni_jax.annotation.label_store import LabelStore
-from oni_jax.annotation.labeller import TOO_LONG, Labeller, Store, is_too_long
-from oni_jax.annotation.prompts import Prompt
-from oni_jax.annotation.recorded import NOTHING, Recorded
+from oni_jax.annotation.labeller import TOO_LONG, Labeller, Part, Store, is_too_long
+from oni_jax.annotation.questions import Question as Question
+from oni_jax.annotation.questions import asked_together
 from oni_jax.annotation.watched_store import WatchedStore
 from oni_jax.host.children import BEAT_SECS, Child, ChildLost
 from oni_jax.host.reporting import report
 from oni_jax.host.restarts import Restarts
 from oni_jax.host.runtime import ChildError, Every, is_stopped, start_child
-from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.types import Annotation, Answer, Item, Query
 
 STATS_SECS = 0.25
@@ -63,21 +63,6 @@ _INITIAL_STATS = dict.fromkeys(
     + ("labels_unanswered", "backlog", "in_flight", "latency_secs_mean", *TOKEN_COUNTS),
     0.0,
 )
-
-
-class Question(NamedTuple):
-    """A prompt, and the settings of the LLM that answers it."""
-
-    config: AnnotationConfig  # with the address of a server, which may start later; without one nobody is asked
-    prompt: Prompt
-    recorded: Recorded = NOTHING  # answers that are not asked for
-    needs_probability: bool = False  # an answer without one is of no use
-
-    @property
-    def models(self) -> Sequence[str]:
-        """The models whose answers are used, by the names in the label store."""
-        asked = [self.config.llm_model] if self.config.llm_server_addr else []
-        return [self.recorded.model, *asked] if self.recorded.model else asked
 
 
 class AnnotationService:
@@ -121,8 +106,11 @@ class AnnotationService:
         atexit.register(self.close)  # before multiprocessing's hook, which would block for ever
 
     def submit(self, queries: Sequence[Query]) -> None:
-        """Adds queries, the newest last; skips those that are known already."""
+        """Adds queries, the newest last, those about one item together; skips those that are known already."""
+        together: dict[Item, list[Query]] = {}
         for query in queries:
+            together.setdefault(query.item, []).append(query)
+        for query in itertools.chain.from_iterable(together.values()):
             key = hash(query)
             if key not in self._known:
                 self._known.add(key)
@@ -260,7 +248,7 @@ class AnnotationService:
             if self._held_at_start is not None:
                 self._held_at_start.update(keys)
         elif kind == "dropped":
-            self._report_dropped(content)
+            self._report_dropped([query for query in content if hash(query) in self._pending])
         elif kind == "readmitted":
             self._known.difference_update(map(hash, content))
         elif kind == "answers":
@@ -293,24 +281,26 @@ async def _serve(connection: Connection, questions: Sequence[Question], store: S
     writer.start()
     watched = WatchedStore(store, lambda line: outbox.put(("line", line))) if isinstance(store, LabelStore) else None
     async with contextlib.AsyncExitStack() as stack:
-        labellers = []
-        for index, question in enumerate(questions):
+        labellers: dict[tuple[int, ...], Labeller] = {}  # by the indices of the questions that each asks
+        for indices in asked_together(questions):
+            question = questions[indices[0]]
             client = await stack.enter_async_context(_make_client(question, outbox))
-            labellers.append(_make_labeller(index, question, client, watched or store, outbox))
-            labellers[-1].emit_stored()
+            asked = {index: questions[index] for index in indices}
+            labellers[indices] = _make_labeller(asked, client, watched or store, outbox)
+            labellers[indices].emit_stored()
         stop: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         threading.Thread(target=_read, args=(connection, labellers, stop), daemon=True).start()
-        running = [asyncio.ensure_future(labeller.run()) for labeller in labellers]
+        running = [asyncio.ensure_future(labeller.run()) for labeller in labellers.values()]
         sent: dict[str, object] = {}
         beat_due = Every(BEAT_SECS)
         while not stop.done():
             if watched:
                 with contextlib.suppress(OSError):  # it is tried again
                     watched.look()
-            stats = merge_stats([labeller.stats() for labeller in labellers])
+            stats = merge_stats([labeller.stats() for labeller in labellers.values()])
             news: dict[str, object] = {
                 "stats": stats,
-                "answers": _newest([labeller.answers() for labeller in labellers]),
+                "answers": _newest([labeller.answers() for labeller in labellers.values()]),
             }
             for kind, content in news.items():
                 if content != sent.get(kind) or (kind == "stats" and beat_due()):
@@ -321,11 +311,11 @@ async def _serve(connection: Connection, questions: Sequence[Question], store: S
                 task.result()  # raises
         for task in running:
             task.cancel()
-        finishing = asyncio.gather(*(labeller.finish(stop.result()) for labeller in labellers))
+        finishing = asyncio.gather(*(labeller.finish(stop.result()) for labeller in labellers.values()))
         while not (await asyncio.wait([finishing], timeout=STATS_SECS))[0]:
-            outbox.put(("stats", merge_stats([labeller.stats() for labeller in labellers])))
+            outbox.put(("stats", merge_stats([labeller.stats() for labeller in labellers.values()])))
         finishing.result()  # raises
-        outbox.put(("stats", merge_stats([labeller.stats() for labeller in labellers])))
+        outbox.put(("stats", merge_stats([labeller.stats() for labeller in labellers.values()])))
         outbox.put(None)
         writer.join(GRACE_SECS)
 
@@ -334,28 +324,29 @@ def _make_client(question: Question, outbox: "queue.SimpleQueue[tuple[str, objec
     def say(line: str) -> None:
         outbox.put(("line", line))
 
-    return make_client(question.config, question.prompt, say, question.needs_probability)
+    return make_client(question.config, question.joint or question.prompt, say, question.needs_probability)
 
 
 def _make_labeller(
-    index: int,
-    question: Question,
+    questions: Mapping[int, Question],
     client: Client | NoServer,
     store: Store,
     outbox: "queue.SimpleQueue[tuple[str, object] | None]",
 ) -> Labeller:
+    indices, first = [*questions], next(iter(questions.values()))
+    parts = [Part(question.prompt.digest, question.recorded) for question in questions.values()]
+
     def emit(annotations: list[Annotation]) -> None:
-        outbox.put(("answered", [annotation._replace(question=index) for annotation in annotations]))
+        outbox.put(("answered", [found._replace(question=indices[found.question]) for found in annotations]))
 
     def forget(items: list[Item]) -> None:
-        outbox.put(("dropped", [Query(item, index) for item in items]))
+        outbox.put(("dropped", [Query(item, index) for item in items for index in indices]))
 
     def readmit(items: list[Item]) -> None:
-        outbox.put(("readmitted", [Query(item, index) for item in items]))
+        outbox.put(("readmitted", [Query(item, index) for item in items for index in indices]))
 
-    return Labeller(
-        question.config, client, store, question.prompt, emit, forget, readmit=readmit, recorded=question.recorded
-    )
+    prompt = first.joint or first.prompt
+    return Labeller(first.config, client, store, prompt, emit, forget, readmit=readmit, parts=parts)
 
 
 def merge_stats(stats: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -377,7 +368,7 @@ def _newest(answers: Sequence[tuple[Answer, ...]]) -> tuple[Answer, ...]:
     return tuple(answer for row in zip_longest(*answers) for answer in row if answer is not None)
 
 
-def _read(connection: Connection, labellers: Sequence[Labeller], stop: "asyncio.Future[float]") -> None:
+def _read(connection: Connection, labellers: Mapping[tuple[int, ...], Labeller], stop: "asyncio.Future[float]") -> None:
     """Forwards queries as they arrive, so that the learner's process never blocks on this one."""
     loop = stop.get_loop()
     with contextlib.suppress(RuntimeError):  # the loop has ended
@@ -389,8 +380,8 @@ def _read(connection: Connection, labellers: Sequence[Labeller], stop: "asyncio.
             if isinstance(received, float):
                 loop.call_soon_threadsafe(lambda grace_secs=received: stop.done() or stop.set_result(grace_secs))
                 return
-            for index, labeller in enumerate(labellers):
-                if items := [item for item, question in received if question == index]:
+            for indices, labeller in labellers.items():
+                if items := [*dict.fromkeys(item for item, question in received if question in indices)]:
                     loop.call_soon_threadsafe(labeller.submit, items)
 
 

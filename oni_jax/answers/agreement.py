@@ -1,4 +1,4 @@
-"""Agreement of independent readers of one question, of whom each answered by itself.
+"""Agreement of independent readers of one question, of whom each answered by itself, perhaps under some goals alone.
 
 A file of readings has the form of recorded answers, but for its format and its rows: `[[texts], [[answers], ...]]`,
 answers by goal of each reader.
@@ -24,7 +24,7 @@ class Readings(NamedTuple):
 
     kind: str
     goals: tuple[str, ...]
-    rows: Mapping[Item, Sequence[Sequence[bytes]]]  # answers by reader, each by goal
+    rows: Mapping[Item, Sequence[Sequence[bytes | None]]]  # answers by reader, each by goal; None: not read
 
 
 class Agreement(NamedTuple):
@@ -44,14 +44,15 @@ def read_readings(path: str) -> Readings:
     kind, rows = QUERIES[header["kind"]], {}
     for texts, readers in lines:
         item = tuple(caption_bytes(text) for text in texts)
-        rows[item] = [[encoded(kind, answer) for answer in answers] for answers in readers]
+        rows[item] = [[x if x is None else encoded(kind, x) for x in answers] for answers in readers]
     return Readings(header["kind"], tuple(header["goals"]), rows)
 
 
 def agreement(readings: Readings, goal: str) -> Agreement:
-    """Returns the agreement of the readers under a goal."""
+    """Returns the agreement of the readers under a goal, on the items that all of them read."""
     kind, column = QUERIES[readings.kind], readings.goals.index(goal)
-    answers = [[tuple(kind.read_as(reading[column])) for reading in row] for row in readings.rows.values()]
+    rows = [[reading[column] for reading in row] for row in readings.rows.values()]
+    answers = [[tuple(kind.read_as(x)) for x in row if x is not None] for row in rows if None not in row]
     num_readers = len(answers[0])
     values = [_alike(kind.choices, pairs) for pairs in _pairs(answers, num_readers)]
     known = [value for value in values if value is not None]

@@ -10,18 +10,18 @@ from typing import NamedTuple
 
 from oni_jax.annotation.judge import server_or_judge
 from oni_jax.annotation.judge_answers import describe_judge, judge_model
-from oni_jax.annotation.prompts import load_prompt
+from oni_jax.annotation.prompts import Prompt, load_joint_prompt, load_prompt
 from oni_jax.annotation.queries.base import QueryKind
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.annotation.queries.suggestions import StrictSuggestions
+from oni_jax.annotation.questions import Question
 from oni_jax.annotation.recorded import NOTHING, Recorded
-from oni_jax.annotation.service import Question
 from oni_jax.answers.form import NO_GOAL, AnswerFile, Header, read_answers
 from oni_jax.envs.base import Language
 from oni_jax.envs.registry import languages
 from oni_jax.host.reporting import report
 from oni_jax.host.restarts import Restarts
-from oni_jax.settings.annotation import JUDGE, RECORDED, AnnotationConfig, EmbeddedJudgeConfig
+from oni_jax.settings.annotation import BY_GOAL, JUDGE, RECORDED, AnnotationConfig, EmbeddedJudgeConfig
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
 from oni_jax.types import Item
@@ -142,19 +142,49 @@ def open_questions(
         UserError: bad prompts or answers, or a required server that does not answer.
     """
     found = [find_answerer(config, language, kind) for config, kind in asked]
-    servers: dict[AnnotationConfig, AnnotationConfig] = {}
+    servers: dict[AnnotationConfig, AnnotationConfig] = {}  # of settings apart from the goal
     for (config, _), answerer in zip(asked, found):
-        if answerer.asks and config not in servers:
-            servers[config] = stack.enter_context(server_or_judge(config, language, shares_cpu, restarts))
+        if answerer.asks and (any_goal := dataclasses.replace(config, goal_key="")) not in servers:
+            servers[any_goal] = stack.enter_context(server_or_judge(config, language, shares_cpu, restarts))
+
+    def serving(config: AnnotationConfig) -> AnnotationConfig:
+        return dataclasses.replace(servers[dataclasses.replace(config, goal_key="")], goal_key=config.goal_key)
+
     questions = []
     for (config, kind), (file, path, asks) in zip(asked, found):
         recorded = NOTHING
         if file:
             recorded = Recorded(file.header.model, file.under(_goal(config, file.header)))
             rest = f"{config.llm_model} is asked for others" if asks else "nobody is asked for others"
-            report(f"{kind}: {len(recorded.answers):,} answers of {file.header.made_by} ({path}); {rest}")
-        questions.append(Question(servers[config] if asks else config, load_prompt(config, language, kind), recorded))
-    return questions
+            under = f" under {config.goal_key}" * (len(asked) > 1)
+            report(f"{kind}{under}: {len(recorded.answers):,} answers of {file.header.made_by} ({path}); {rest}")
+        questions.append(Question(serving(config) if asks else config, load_prompt(config, language, kind), recorded))
+    return [
+        question._replace(joint=joint) for question, joint in zip(questions, _joint_prompts(asked, questions, language))
+    ]
+
+
+def _joint_prompts(
+    asked: Sequence[tuple[AnnotationConfig, str]], questions: Sequence[Question], language: Language | None
+) -> list[Prompt | None]:
+    """Returns the prompt that asks each question together with those of other goals; None: it is asked by itself."""
+
+    def apart_from_goal(index: int) -> object:
+        config, kind = asked[index]
+        is_joint = config.llm_answer == BY_GOAL and questions[index].config.llm_server_addr
+        return (dataclasses.replace(config, goal_key=""), kind) if is_joint else index
+
+    together: dict[object, list[int]] = {}
+    for index in range(len(asked)):
+        together.setdefault(apart_from_goal(index), []).append(index)
+    joint: list[Prompt | None] = [None] * len(asked)
+    for indices in together.values():
+        if len(indices) > 1:
+            (config, kind), goals = asked[indices[0]], [asked[index][0].goal_key for index in indices]
+            prompt = load_joint_prompt(config, goals, language, kind)
+            for index in indices:
+                joint[index] = prompt
+    return joint
 
 
 def recorded_answers(config: AnnotationConfig, language: Language | None, kind: str) -> Mapping[Item, bytes]:

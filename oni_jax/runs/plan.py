@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from oni_jax.annotation.prompts import Prompt, goal_text, load_prompt
+from oni_jax.annotation.queries.choices import TwoChoices
 from oni_jax.annotation.queries.classification import Classification
+from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.answers.answerer import with_chosen_answers
 from oni_jax.envs.base import Environment, Language
 from oni_jax.envs.episode_goals import SEPARATOR
@@ -21,11 +23,11 @@ from oni_jax.envs.registry import AUTO, check_env, env_spec, find_environment
 from oni_jax.host.plugins import load_plugins
 from oni_jax.networks.registry import ENCODERS, SPACE, fitting_encoder, policy_observations
 from oni_jax.rewards.registry import GOAL_REWARDED, NONE, REWARD_TYPES, observations_read, questions, reward_type
-from oni_jax.settings.annotation import AnnotationConfig
+from oni_jax.settings.annotation import BY_GOAL, LABEL, REASONED, AnnotationConfig
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError, with_values
 from oni_jax.settings.worlds import EpisodeGoalConfig
-from oni_jax.types import EnvSpec
+from oni_jax.types import GOAL_FEATURES, EnvSpec
 
 INDEX = "index"  # of --goal_input
 
@@ -180,6 +182,7 @@ def _episode_goal(config: Config) -> EpisodeGoalConfig:
 def _check_goals(config: Config) -> None:
     """Raises UserError: one agent is to have several goals, and its reward, or a setting, is of one goal alone."""
     network, suggester = config.network, config.env.goals.suggester
+    _check_asked_together(config)
     if not config.goals():
         if network.goal_input:
             raise UserError(f"--goal_input {network.goal_input}: has no meaning without several goals in --goal_key")
@@ -196,6 +199,29 @@ def _check_goals(config: Config) -> None:
         raise UserError(f"{flag}: its policy sees these goals, and no others; leave --goal_suggester {suggester} out")
     if config.env.episode_goal.texts and network.goal_input in ("", INDEX):
         raise UserError("--goal_texts: has no meaning without --goal_input text; leave it out")
+
+
+def _check_asked_together(config: Config) -> None:
+    """Raises UserError: one query is to ask about several goals, and there is one, or no label of captions."""
+    for term in config.terms():
+        if term.annotation.llm_answer != BY_GOAL:
+            continue
+        kind, name = reward_type(term).query, term.reward.llm_reward_type
+        if kind and not isinstance(QUERIES[kind], TwoChoices):
+            raise UserError(
+                f"--llm_answer {BY_GOAL}: gives a caption's label under each goal, and --llm_reward_type {name} "
+                f"asks for {kind}; use --llm_answer {REASONED}"
+            )
+        if not config.goals():
+            raise UserError(
+                f"--llm_answer {BY_GOAL}: asks about several goals in one query; name them with --goal_key, or use "
+                f"--llm_answer {REASONED}"
+            )
+        if term.reward.llm_reward_value != "label":
+            raise UserError(
+                f"--llm_answer {BY_GOAL}: has no probabilities for --llm_reward_value {term.reward.llm_reward_value}; "
+                f"use --llm_answer {LABEL}"
+            )
 
 
 def _with_goal_input(config: Config) -> Config:
@@ -246,6 +272,8 @@ def chosen_encoder(config: Config) -> Chosen:
         return Chosen("encoder_custom", name, f"--init_from {folder} was trained with it", "environment")
     name = fitting_encoder(config.network, env_spec(config.env), find_environment(config.env).encoder)
     network = dataclasses.replace(config.network, encoder_custom=name)
-    shown = ", ".join(env_spec(config.env, policy_observations(network)).observations) or "nothing"
+    names = [*env_spec(config.env, policy_observations(network)).observations]
+    shown = ", ".join(name for name in names if name != GOAL_FEATURES) or "nothing"
+    shown += "; the policy sees its episode's goal too" * (GOAL_FEATURES in names)
     about = f"; {ENCODERS[name].about}" if ENCODERS[name].about else ""
     return Chosen("encoder_custom", name, f"it reads {shown}{about}", "environment")

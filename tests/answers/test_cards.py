@@ -1,5 +1,7 @@
 """The cards of the package's answers say what the files hold."""
 
+import gzip
+import json
 import re
 from collections import Counter
 
@@ -61,6 +63,15 @@ def test_agreement_of_further_readings_is_the_card_s():
     later = agreement(read_readings(str(path.with_name("nethack_classification_later.readings.gz"))), "defaultgoal")
     card = path.with_name("nethack_classification.md").read_text()
     assert f"{later.num_items} were read by two" in card and f"kappa {later.value:.2f} under" in card
+
+
+def test_agreement_under_a_goal_is_of_the_items_that_all_readers_read_under_it(tmp_path):
+    header = {"format": "oni_jax readings 1", "kind": "classification", "goals": ["defaultgoal", "gold"]}
+    rows = [[["a"], [[1, 1], [1, 0]]], [["b"], [[0, 0], [0, 0]]], [["c"], [[1, 1], [1, None]]]]
+    path = tmp_path / "readings.gz"
+    path.write_bytes(gzip.compress("".join(f"{json.dumps(row)}\n" for row in [header, *rows]).encode()))
+    readings = read_readings(str(path))
+    assert agreement(readings, "defaultgoal") == (1.0, 3, 2) and agreement(readings, "gold") == (0.0, 2, 2)
 
 
 def test_kappa_of_readers():

@@ -11,7 +11,7 @@ from launch import train
 from oni_jax.envs.registry import find_environment
 from oni_jax.networks import registry
 from oni_jax.runs.experiment import check_unchanged, experiment_folder, write_settings
-from oni_jax.runs.plan import Machine, with_chosen_encoder, with_chosen_env
+from oni_jax.runs.plan import Machine, chosen_encoder, with_chosen_encoder, with_chosen_env
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError, with_values
 from oni_jax.training.plan import resolve
@@ -98,6 +98,14 @@ def test_run_keeps_its_encoder(tmp_path):
     later = config_of(**{**values, "experiment": "later"}, init_from=str(folder))
     assert chosen(later).network.encoder_custom == "generic_encoder"
     assert chosen(dataclasses.replace(later, pretrained=old.pretrained)).network.encoder_custom == "mlp_encoder"
+
+
+def test_reason_for_an_encoder_tells_what_it_reads_from_the_goal_that_the_policy_sees():
+    alone = {"root_env": "BabyAI-Text-GoToLocal-RedBall-S20", "llm_reward_type": "online_cls", "llm_reward_coeff": 1.0}
+    several = {**alone, "goal_key": "keys,balls", "goal_conditioned": True}
+    of_one, of_several = (chosen_encoder(with_chosen_env(with_values(Config(), x))).reason for x in (alone, several))
+    reads, _, about = of_one.partition("; ")
+    assert of_several == f"{reads}; the policy sees its episode's goal too; {about}" and "goal" not in of_one
 
 
 def test_training_says_which_encoder_it_takes(tmp_path, capfd):

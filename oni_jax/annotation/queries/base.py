@@ -76,6 +76,7 @@ class QueryKind:
     prompt: Mapping[str, Any] = {}  # what a prompt file holds, used where the environment has no file of this kind
     rewrites: bool = False  # captions are asked about as the prompt file's `rewrite` has them
     asks_as: str = ""  # the kind whose prompt files and stored answers it uses; empty: its own
+    goals: Sequence[str] = ()  # keys of those that one answer is of; empty: the prompt has one goal, or none
 
     def render(self, escaped: str) -> str:
         """Renders an escaped caption in a prompt."""
@@ -99,6 +100,15 @@ class QueryKind:
     def read_word_cut_off(self, text: str, logprobs: object, answer_key: str) -> bytes | None:
         """Encodes an answer that both apply to; see `read_word` and `read_cut_off`."""
         return self.read_word(text, logprobs, answer_key)
+
+    @property
+    def kept_as(self) -> "QueryKind":
+        """The kind of the answers of one goal, as they are stored."""
+        return self
+
+    def split(self, kept: bytes) -> Sequence[bytes | None]:
+        """Returns the answer of each goal; None: it has none."""
+        return [kept]
 
     def is_answer(self, kept: bytes) -> bool:
         """Returns whether stored bytes are an answer of this kind."""

@@ -5,7 +5,7 @@ import dataclasses
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.host.plugins import load_plugins
 from oni_jax.rewards.registry import reward_type
-from oni_jax.settings.annotation import AnnotationConfig
+from oni_jax.settings.annotation import AnnotationConfig, check_asks_apart
 from oni_jax.settings.config import Config, check_config
 from oni_jax.settings.fields import UserError, setting
 
@@ -24,7 +24,9 @@ class AskConfig:
     )
     num_messages: int = setting(20, "Captions taken of a file or a run.", within="[1, inf)")
     query: str = setting(
-        "", f"Kind of query: {', '.join(QUERIES)}, or a plugin's; empty: those that llm_reward_type asks."
+        "",
+        "Kind of query: classification, ranking, code, segments, goals, suggestions, "
+        "suggestions_strict, yes_no, a plugin's; empty: by llm_reward_type.",
     )
     compare_models: str = setting(
         "", "Models that are asked the same, with commas between them, and compared; they replace llm_model."
@@ -55,6 +57,7 @@ def queries_of(config: Ask) -> list[tuple[AnnotationConfig, str]]:
         UserError: there is none, an unknown kind or reward, or nothing to compare.
     """
     load_plugins(config.env.plugin)
+    check_asks_apart(config.annotation)
     query, models = config.ask.query, config.ask.compare_models
     if query and query not in QUERIES:
         raise UserError(

@@ -1,4 +1,4 @@
-"""The accelerator's program is what is lowered for it, and not the one that suits this machine's CPU."""
+"""What the benchmarks build for a platform has that platform's convolutions, whatever this machine is."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from oni_jax.networks import cpu
 
 
 @pytest.mark.parametrize("platform", ["cuda", pytest.param("cpu", marks=pytest.mark.slow)])
-def test_update_and_policy_step_are_lowered(platform):
+def test_update_and_policy_step_have_the_convolutions_of_their_platform(platform):
     with cpu.traced_for(platform):
         update = Update(config_of(32, "bfloat16")).lower(platform)
         step = PolicyStep(32, "bfloat16").lower(platform)
