@@ -101,13 +101,11 @@ def _page(study: Study, found: Sequence[Effect]) -> Iterator[str]:
         yield from (*(_sentence(study, effect) for effect in found), "")
     if kept["runs"]:
         yield from (*_shown_rows(study, kept), "", f"![{study.title}](../images/studies/{study.name}.png)", "")
-        yield from ("*Lines: means over seeds. Shaded: from the lowest seed to the highest.*", "")
     needs = f"  # needs {time} minutes on two cores" if (time := minutes(study, kept)) else ""
     command = f"python -m benchmarks.studies run {study.name} --jobs {study.jobs} --again{needs}"
     yield from ("```sh", command, "```", "", "<details><summary>All rows, notes, machines and commits</summary>", "")
-    yield f"Cases and flags: `benchmarks/studies/{study.name}.py`."
-    if kept["runs"]:
-        yield f"Curves of each run: `benchmarks/studies/{study.name}.json`."
+    curves = f" Curves: `{study.name}.json` beside it." * bool(kept["runs"])
+    yield f"Cases and flags: `benchmarks/studies/{study.name}.py`.{curves}"
     yield from ("", *(line for lines in tables(study, kept) for line in (*lines, "")))
     yield from (f"- {note}" for note in _notes(study, kept))
     yield from (*_machines(kept), "", "</details>", "", "[All results](../results.md)", "")
