@@ -8,7 +8,7 @@ import json
 import math
 import os
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from absl import app, flags
 
@@ -17,12 +17,9 @@ from oni_jax.evaluation.report import interval, number
 from oni_jax.ops.statistics import summarise
 from oni_jax.settings.fields import UserError
 
-_STUDY = flags.DEFINE_enum("study", "steer", ["steer", "steer_babyai"], "Whose runs play.")
-_TRAIN_DIR = flags.DEFINE_string("train_dir", "train_dir/studies", "Folder of the studies' runs.")
-_EPISODES = flags.DEFINE_integer("episodes", 64, "Episodes of each policy.", 1)
-_OUT = flags.DEFINE_string("out", "", "File of JSON for the means.")
-
 Means = Mapping[str, float]  # means over a policy's episodes, by behaviour
+TOGETHER, ALONE = "all goals, under {}", "{}_alone"  # names of policies
+PAIRS = {"steer": [("kills", "combat", "gold"), ("gold", "gold", "combat")]}  # behaviour, goals compared; by study
 
 
 def played(folder: str, num_episodes: int, goal: str = "") -> Means:
@@ -55,35 +52,57 @@ def contrast(more: Sequence[Means], less: Sequence[Means], name: str) -> str:
     return f"{number(mean)} [{number(mean - half)}, {number(mean + half)}]"
 
 
-def main(argv: Sequence[str]) -> int:
-    study = importlib.import_module(f"benchmarks.studies.{_STUDY.value}")
+def contrasts(of_policies: Mapping[str, Sequence[Means]], pairs: Sequence[tuple[str, str, str]]) -> list[str]:
+    """Returns lines: behaviours, each under a goal minus under another, of the one agent and of an agent for each."""
+    lines = []
+    for name, first, second in pairs:
+        for label, of in (("one agent", TOGETHER), ("an agent each", ALONE)):
+            sides = of_policies.get(of.format(first)), of_policies.get(of.format(second))
+            if sides[0] and sides[1]:
+                lines.append(f"{name}, {first} minus {second}, {label}: {contrast(sides[0], sides[1], name)}")
+    return lines
+
+
+def behaviours(study: str, train_dir: str, play: Callable[[str, str], Means]) -> dict[str, list[Means]]:
+    """Returns what the policies of a study's runs do, of each policy by seed.
+
+    Args:
+        study: its module's name.
+        train_dir: folder of the studies.
+        play: (a run's folder, a goal; none: it has one) -> means.
+
+    Raises:
+        UserError: there is no run of the agent of all goals.
+    """
+    module = importlib.import_module(f"benchmarks.studies.{study}")
     runs: dict[str, list[str]] = {}
-    for name, cell in study.STUDY.planned().items():
-        folder = os.path.join(_TRAIN_DIR.value, study.STUDY.name, name)
+    for name, cell in module.STUDY.planned().items():
+        folder = os.path.join(train_dir, module.STUDY.name, name)
         if os.path.isdir(os.path.join(folder, "checkpoints")):
             runs.setdefault(cell["case"], []).append(folder)
-    if study.TOGETHER not in runs:
-        command = f"python -m benchmarks.studies run {study.STUDY.name}"
-        raise UserError(f"{_TRAIN_DIR.value}: has no run of {study.TOGETHER}: {command}")
-    found = {
-        f"all goals, under {goal}": [played(folder, _EPISODES.value, goal) for folder in runs[study.TOGETHER]]
-        for goal in study.GOALS
-    }
-    for case, folders in runs.items():
-        if case != study.TOGETHER:
-            found[case] = [played(folder, _EPISODES.value) for folder in folders]
-    print("\n".join(tables(found)))
-    pairs = [("kills", "combat", "gold"), ("gold", "gold", "combat")] if _STUDY.value == "steer" else []
-    for name, first, second in pairs:
-        for label, of in (("one agent", "all goals, under {}"), ("an agent each", "{}_alone")):
-            sides = found.get(of.format(first)), found.get(of.format(second))
-            if all(sides):
-                print(f"{name}, {first} minus {second}, {label}: {contrast(*sides, name)}")  # type: ignore
-    if _OUT.value:
-        with open(_OUT.value, "w", encoding="utf-8") as file:
+    if module.TOGETHER not in runs:
+        command = f"python -m benchmarks.studies run {module.STUDY.name}"
+        raise UserError(f"{train_dir}: has no run of {module.TOGETHER}: {command}")
+    together = runs.pop(module.TOGETHER)
+    found = {TOGETHER.format(goal): [play(folder, goal) for folder in together] for goal in module.GOALS}
+    return found | {case: [play(folder, "") for folder in folders] for case, folders in runs.items()}
+
+
+def main(argv: Sequence[str]) -> int:
+    study, train_dir, num_episodes, out = (
+        flags.FLAGS[name].value for name in ("study", "train_dir", "episodes", "out")
+    )
+    found = behaviours(study, train_dir, lambda folder, goal: played(folder, num_episodes, goal))
+    print("\n".join([*tables(found), *contrasts(found, PAIRS.get(study, ()))]))
+    if out:
+        with open(out, "w", encoding="utf-8") as file:
             json.dump(found, file, indent=1)
     return 0
 
 
 if __name__ == "__main__":
+    flags.DEFINE_enum("study", "steer", ["steer", "steer_babyai"], "Whose runs play.")
+    flags.DEFINE_string("train_dir", "train_dir/studies", "Folder of the studies' runs.")
+    flags.DEFINE_integer("episodes", 64, "Episodes of each policy.", 1)
+    flags.DEFINE_string("out", "", "File of JSON for the means.")
     app.run(main)

@@ -153,7 +153,7 @@ class GoalVectorEnv(VectorEnv):
     def step(self, actions: np.ndarray, out: StepOutput) -> None:
         self._env.step(actions, out)
         first = out.records["is_first"]
-        has_ended = first.any()
+        has_ended = True in first.tolist()  # of a few environments, quicker than any()
         if has_ended:
             self._show(out.finals)
         if self._every:
