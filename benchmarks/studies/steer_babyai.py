@@ -32,7 +32,8 @@ STUDY = Study(
     ),
     metric="success",
     notes=(
-        "`python -m benchmarks.steering --study steer_babyai` plays held-out episodes, for the main contrast.",
+        "`python -m benchmarks.steering --study steer_babyai --out benchmarks/studies/steer_babyai_episodes.json` "
+        "plays the held-out episodes of the main contrast.",
         "The labels are those of fixed rules, not of an LLM.",
     ),
 )
