@@ -19,6 +19,7 @@ PYTHON ?= python3
 CUDA ?= $(if $(shell command -v nvidia-smi),1,0)
 VENV := .venv
 INSTALLED := $(VENV)/.installed-cuda$(CUDA)
+ENGINE := $(VENV)/.engine-tried
 # As NEEDS of oni_jax/host/gpu.py: CUDA 13 needs driver 580, and GPUs of compute capability 7.5. No GPU here: the newest
 CUDA_HERE = $(shell nvidia-smi --query-gpu=driver_version,compute_cap --format=csv,noheader 2>/dev/null | \
 	awk -F', *' '/^[0-9]/ && ($$1 + 0 < 580 || $$2 + 0 < 7.5) {print 12; exit}')
@@ -44,13 +45,13 @@ GYMNAX_0.10.2 := gymnax==0.0.9  # the others have 1.0.1, which says JAX below 0.
 .PHONY: train test test-slow test-servers test-slurm test-versions wheel test-wheel docs setup engine \
 	clean
 
-train: $(INSTALLED)
+train: $(INSTALLED) $(if $(filter nethack,$(WORLD)),$(ENGINE))
 	$(VENV)/bin/python -m launch.train $(TRAIN_FLAGS) --train_for_seconds 300 $(ARGS)
 
-test: $(INSTALLED)
+test: $(INSTALLED) $(ENGINE)
 	XLA_FLAGS="$(COMPILES_SOON) $(XLA_FLAGS)" $(VENV)/bin/python -m pytest --numprocesses=logical --maxprocesses=8 --dist=worksteal $(ARGS)
 
-test-slow: $(INSTALLED)
+test-slow: $(INSTALLED) $(ENGINE)
 	$(VENV)/bin/python -m pytest -m slow $(ARGS)
 
 test-servers: $(INSTALLED)
@@ -101,7 +102,7 @@ wheel:
 test-wheel: $(INSTALLED)
 	WHEEL_PYTHON=$(or $(WHEEL_PYTHON),$(VENV)/bin/python) $(VENV)/bin/python -m pytest -m slow tests/test_wheel.py $(ARGS)
 
-setup: $(INSTALLED)
+setup: $(INSTALLED) $(ENGINE)
 
 # Ends well where it can't be built: NLE's engine plays then.
 engine: $(INSTALLED)
@@ -113,8 +114,12 @@ $(INSTALLED): requirements.txt setup.py $(wildcard oni_jax/envs/nethack/native/*
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c requirements.txt \
 		-e '.$(EXTRA)'
-	@$(VENV)/bin/python -m oni_jax.envs.nethack.engine || true
 	touch $@
+
+# For NetHack alone, so that the other worlds do not wait for it.
+$(ENGINE): $(INSTALLED)
+	@$(VENV)/bin/python -m oni_jax.envs.nethack.engine || true
+	@touch $@
 
 clean:
 	rm -rf $(VENV) .venv-docs .venv-jax-* .venv-wheel docs/_build build dist *.egg-info .pytest_cache .ruff_cache

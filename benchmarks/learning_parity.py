@@ -118,21 +118,21 @@ def run_once(name: str, seed: int) -> dict[str, Any]:
     }
 
 
-def table(report: Mapping[str, Any], published: Sequence[Mapping[str, Any]]) -> str:
+def table(report: Mapping[str, Any], published: Sequence[Mapping[str, Any]], marks: Sequence[int] = MARKS) -> str:
     """Formats return and entropy at the marks as Markdown: the published system's, and each side's by commit."""
     environments, runs = report["environments"], report["runs"]
     sides = {"published": published}
     for name, (index, entry) in itertools.product(SIDES, enumerate(environments)):
         label = f"{name}, {entry['commit']}" if len(environments) > 1 else name
         sides[label] = [run for run in runs if (run["side"], run["environment"]) == (name, index)]
-    names = [f"{curve} at {mark // 1000} K" for curve in ("return", "entropy") for mark in MARKS]
+    names = [f"{curve} at {mark // 1000} K" for curve in ("return", "entropy") for mark in marks]
     lines = [f"| | seeds | {' | '.join(names)} | lag |", "|---" * (len(names) + 3) + "|"]
     for side, side_runs in sides.items():
         if not side_runs:
             continue
         cells = []
         for curve in ("return", "entropy"):
-            found = [estimate([run["curves"][curve] for run in side_runs], mark) for mark in MARKS]
+            found = [estimate([run["curves"][curve] for run in side_runs], mark) for mark in marks]
             cells += [str(value) if value else "" for value in found]
         lag = statistics.mean(value for run in side_runs for _, value in run["curves"]["policy_lag"])
         lines.append(f"| {side} | {len(side_runs)} | {' | '.join(cells)} | {lag:.1f} |")

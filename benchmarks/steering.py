@@ -89,10 +89,9 @@ def behaviours(study: str, train_dir: str, play: Callable[[str, str], Means]) ->
 
 
 def main(argv: Sequence[str]) -> int:
-    study, train_dir, num_episodes, out = (
-        flags.FLAGS[name].value for name in ("study", "train_dir", "episodes", "out")
-    )
-    found = behaviours(study, train_dir, lambda folder, goal: played(folder, num_episodes, goal))
+    values = flags.FLAGS.flag_values_dict()
+    study, num_episodes, out = values["study"], values["episodes"], values["out"]
+    found = behaviours(study, values["train_dir"], lambda folder, goal: played(folder, num_episodes, goal))
     print("\n".join([*tables(found), *contrasts(found, PAIRS.get(study, ()))]))
     if out:
         with open(out, "w", encoding="utf-8") as file:

@@ -15,6 +15,7 @@ from oni_jax.runs.run import Run
 from oni_jax.runs.shared_file import run_name
 from oni_jax.settings.fields import UserError, setting
 from oni_jax.settings.run import RunConfig
+from oni_jax.show.report.listing import run_folder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +38,7 @@ def _check(config: ExportConfig) -> None:
 
 
 def _run(config: ExportConfig) -> int:
-    run = Run(_folder(config))
+    run = Run(run_folder(RunConfig.train_dir, config.run))
     _ = run.config  # reports a wrong name
     from oni_jax.evaluation.players import chosen_checkpoints  # imports JAX, which takes seconds: after the checks
     from oni_jax.runs.sharing import share
@@ -53,12 +54,6 @@ def _run(config: ExportConfig) -> int:
 
 def _out(config: ExportConfig) -> str:
     return config.out or f"{run_name(Run(config.run).name)}.zip"
-
-
-def _folder(config: ExportConfig) -> str:
-    """Returns the folder that is named, or that of this name where runs are by default."""
-    by_default = os.path.join(RunConfig.train_dir, config.run)
-    return config.run if os.path.isdir(config.run) or not os.path.isdir(by_default) else by_default
 
 
 main = brief_program("export", ExportConfig(), _check, _run)

@@ -37,8 +37,8 @@ class SourceConfig:
     policy: str = setting("", "Checkpoint of a policy: makes a run, of the other settings, that launch.train resumes.")
     reward: str = setting(
         "",
-        "Checkpoint of a ranking reward model, or of BK's Preference Transformer: makes a folder for --reward_dir. "
-        "Of a message classifier: the run begins with it (needs --llm_reward_type online_cls_reward_model).",
+        "Checkpoint of a ranking model or BK's Preference Transformer, for --reward_dir; or of a "
+        "message classifier, with which the run begins.",
     )
     reward_mean: str = setting("", "Mean of the ranking model's training rewards, if its file lacks it.")
     reward_variance: str = setting("", "Variance of the ranking model's training rewards, if its file lacks it.")

@@ -5,7 +5,10 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+
+TYPE_CHECKING = False  # as typing's, which takes a while to import: Ctrl-C would meanwhile print a traceback
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
 _SIGINT = (signal.SIGINT,)
 
@@ -55,7 +58,7 @@ def _leave(number: int, frame: object) -> None:
     os._exit(130)
 
 
-def _unraisable(about: Any) -> None:
+def _unraisable(about: "UnraisableHookArgs") -> None:
     """Says nothing of a KeyboardInterrupt inside a callback: it is raised again where it can be handled."""
     if not issubclass(about.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(about)

@@ -30,8 +30,8 @@ class PlotConfig:
     train_dir: str = setting("./train_dir", "Folder of experiments.")
     metrics: str = setting(
         "",
-        "Metrics to draw instead of the usual figures, with commas between them: names as in metrics.jsonl, or "
-        "episode/intrinsic_return/<type> for those of all rewards.",
+        "Metrics to draw in place of the usual figures, with commas: names as in metrics.jsonl, or "
+        "episode/intrinsic_return/<type> for all rewards.",
         repeated=",",
     )
     plots_dir: str = setting(

@@ -29,7 +29,7 @@ from oni_jax.runs.plan import Plan
 from oni_jax.settings.config import Config, check_values
 from oni_jax.settings.fields import UserError, counted, setting
 
-MEMORY_OF_RUN_BYTES = 3 << 30  # docs/measurements.md: 1.8 GiB while compiling, of NetHack
+MEMORY_OF_RUN_BYTES = 3 << 30  # measured: 1.8 GiB, while a run of NetHack compiles
 SEPARATOR = "\n"  # of words that may hold commas
 
 

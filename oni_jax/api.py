@@ -264,9 +264,10 @@ class Run:
         """
         path = os.path.join(self.folder, METRICS)
         names: set[str] = set()
-        with contextlib.suppress(OSError, ValueError), open_regular(path) as file:
+        with contextlib.suppress(OSError), open_regular(path) as file:
             for line in file:
-                names |= parsed_object(line).keys()
+                with contextlib.suppress(ValueError):  # damaged
+                    names |= parsed_object(line).keys()
         run = self._run.metrics(names - {"env_steps", "secs"})
         return {"env_steps": run.env_steps, "hours": run.hours, **run.metrics}
 

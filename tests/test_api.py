@@ -229,11 +229,26 @@ def test_bad_settings(values, told, tmp_path):
     assert told in str(error.value)
 
 
+def notebook() -> list[str]:
+    """Returns the code of the notebook's cells."""
+    cells = json.loads((ROOT / "docs" / "quickstart.ipynb").read_text())["cells"]
+    return ["".join(cell["source"]).removesuffix(";") for cell in cells if cell["cell_type"] == "code"]
+
+
+@pytest.mark.parametrize(
+    ("repository", "told"), [("", "set REPOSITORY"), ("file:///nowhere/at_all", "git clone .* file:///nowhere/at_all")]
+)
+def test_notebook_is_told_where_to_install_from(repository, told):
+    cell = notebook()[0].replace('REPOSITORY = ""', f"REPOSITORY = {repository!r}")
+    code = f'import sys\nsys.modules["oni_jax"] = None\n{cell}'  # as where it is not installed
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    assert result.returncode == 1 and re.search(told, result.stderr)
+
+
 @pytest.mark.slow
 def test_the_notebook_runs(tmp_path):
     """Its cells, one after the other, in a process without a script, as a notebook's is."""
-    cells = json.loads((ROOT / "docs" / "quickstart.ipynb").read_text())["cells"]
-    code = ["".join(cell["source"]).removesuffix(";") for cell in cells if cell["cell_type"] == "code"]
+    code = notebook()
     assert len(code) == 6 and '"pip", "install"' in code[0]  # where it is not installed
     shown = 'assert values.min() >= 0 and values[0] > values[1], values; assert metrics["mean_return"][-1] > 0.5'
     code += [f"values = run.score(texts); {shown}; assert evaluation.complete; assert film.data and rows"]

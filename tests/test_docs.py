@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -35,12 +36,20 @@ from oni_jax.settings.config import Config
 from oni_jax.settings.fields import Setting, own_settings, sections, settings
 from oni_jax.show.config import PlayConfig
 from oni_jax.show.report.config import ReportConfig
-from tests.support.documented import markdown_table
+from tests.support.documented import markdown_list
 from tests.support.processes import ROOT
 from tests.support.trials import faults_table
 
 README = ROOT / "README.md"
-PAGES = sorted([README, *(ROOT / "docs").glob("*.md"), *ROOT.glob("benchmarks/*.md"), *ROOT.glob("launch/**/*.md")])
+PAGES = sorted(
+    [
+        README,
+        *(ROOT / "docs").glob("*.md"),
+        *ROOT.glob("docs/results/*.md"),
+        *ROOT.glob("benchmarks/*.md"),
+        *ROOT.glob("launch/**/*.md"),
+    ]
+)
 PROGRAMS: dict[str, Any] = {
     "train": Config(),
     "answers": AnswersConfig(),
@@ -76,30 +85,30 @@ OF_OTHERS |= {"no-deps"}  # of pip
 OF_OTHERS |= {"project-directory", "build", "abort-on-container-exit", "array"}
 
 
-def flags_table() -> str:
-    """Every setting, one table a topic."""
+def flags_list() -> str:
+    """Every setting, one list a topic."""
     lines = []
     for part in sections(Config()).values():
-        lines += ["", f"**{(type(part).__doc__ or '').splitlines()[0]}**", "", "| flag | default | |", "|---|---|---|"]
-        lines += [_row(field) for field, _ in own_settings(part)]
+        lines += ["", f"**{(type(part).__doc__ or '').splitlines()[0]}**", ""]
+        lines += [_line(field) for field, _ in own_settings(part)]
     return "\n".join([*lines, ""])
 
 
-def _row(field: Setting) -> str:
-    names = " or ".join(f"`{name}`" for name in (field.name, *field.metadata["aliases"]))
+def _line(field: Setting) -> str:
+    name, *aliases = (f"--{name}" for name in (field.name, *field.metadata["aliases"]))
     default = str(field.default).lower() if field.type is bool else str(field.default)
-    choices = f" One of {', '.join(f'`{choice}`' for choice in field.metadata['choices'])}."
-    text = field.metadata["help"] + (choices if field.metadata["choices"] else "")
-    mark = " •" if field.metadata["fixed"] else ""
-    return f"| {names}{mark} | {f'`{default}`' if default else ''} | {text.replace('|', chr(92) + '|')} |"
+    choices = [*dict.fromkeys((default, *field.metadata["choices"]))]
+    values = "|".join(choice or "''" for choice in choices) if any(choices) else ""
+    shown = [f"`{' '.join((name, values)).strip()}`", *(f"`{alias}`" for alias in aliases)]
+    return f"- {' or '.join(shown)}{'•' if field.metadata['fixed'] else ''}: {field.metadata['help']}"
 
 
-def metrics_table() -> str:
+def metrics_list() -> str:
     """Every name that a row of metrics may hold."""
-    return "\n".join(["", *markdown_table(), ""])
+    return "\n".join(["", *markdown_list(), ""])
 
 
-TABLES = {"flags": flags_table, "metrics": metrics_table, "faults": faults_table}
+TABLES = {"flags": flags_list, "metrics": metrics_list, "faults": faults_table}
 
 
 def with_table(name: str) -> tuple[pathlib.Path, str]:
@@ -186,7 +195,7 @@ def test_commands_are_understood(page):
             program = flags.parse(given, PROGRAMS[name])
             if isinstance(program, Config) and not resumes and not reads_files(program):
                 flags.check(program)
-            if isinstance(program, SweepConfig) and page.name != "results.md":  # see tests/benchmarks/test_studies.py
+            if isinstance(program, SweepConfig):
                 assert planned(training, program)
         elif words and words[0] == "$S":  # launch.submit; see docs/cluster.md
             end = words.index("--")
@@ -271,6 +280,32 @@ def test_everything_is_named():
 def test_the_readme_is_short():
     text = README.read_text()
     assert len(text.splitlines()) <= 250 and len(text.split()) <= 1600
+
+
+def test_pages_are_short():
+    docs = ROOT / "docs"
+    pages = {str(path.relative_to(docs)): len(path.read_text().split()) for path in docs.rglob("*.md")}
+    assert sum(pages.values()) <= 28_000, pages
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_help_of_a_flag_takes_two_lines(name):
+    long = {field.name: text for field, _ in settings(PROGRAMS[name]) if len(text := field.metadata["help"]) > 150}
+    assert not long
+
+
+def test_the_readme_shows_how_it_works():
+    section = README.read_text().partition("## How it works")[2].partition("\n## ")[0]
+    (picture,) = re.findall(r"!\[.+\]\((docs/images/.+\.svg)\)", section)
+    words = " ".join(ElementTree.parse(ROOT / picture).getroot().itertext())
+    assert all(box in words for box in ("games", "learner", "label store", "LLM"))
+
+
+def test_pages_agree_which_python_is_needed():
+    pages = [(ROOT / name).read_text() for name in ("README.md", "docs/quickstart.md", "docs/changes.md")]
+    (least, most), *others = [found for page in pages for found in re.findall(r"Python (3\.\d+) to (3\.\d+)", page)]
+    assert others and {*others} == {(least, most)} and f'python_requires=">={least}"' in (ROOT / "setup.py").read_text()
+    assert not any(re.search(r"Python 3\.\d+ or 3", page) for page in pages)
 
 
 if __name__ == "__main__":

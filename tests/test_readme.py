@@ -79,3 +79,10 @@ def test_the_examples_of_extending_learn(tmp_path):
             run(line, tmp_path, short=False)
     for name in ("lake", "line"):
         assert json.loads((tmp_path / f"train_dir/{name}/summary.json").read_text())["mean_return"] > 0.9
+
+
+@pytest.mark.parametrize(("words", "builds"), [("train", 1), ("train WORLD=babyai", 0), ("setup", 1)])
+def test_make_builds_the_engine_where_nethack_is_played(words, builds):
+    command = ["make", "--dry-run", "--always-make", *words.split()]
+    lines = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert sum("-m oni_jax.envs.nethack.engine" in line for line in lines) == builds

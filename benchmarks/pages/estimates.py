@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-TENTH = 10  # a curve's end is the mean of its last tenth; a level is reached by a tenth of its points in a row
-ALPHA = 0.05  # of intervals, and of all differences of a table together
+TENTH = 10  # a curve's end is the mean of its last tenth
+ALPHA = 0.05  # of intervals, and of all main contrasts together
 
 
 class Estimate(NamedTuple):
@@ -38,13 +38,6 @@ def over_the_run(curve: np.ndarray) -> float:
     return float(np.nanmean(curve))
 
 
-def reached(level: float, curve: np.ndarray, points: Sequence[float]) -> float | None:
-    """Returns the first of a tenth of the points in a row at which a curve is not below a level, if there is one."""
-    num = max(1, len(curve) // TENTH)
-    there = np.lib.stride_tricks.sliding_window_view(curve >= level, num).all(axis=1)
-    return float(points[int(np.argmax(there))]) if there.any() else None
-
-
 def mean(values: Sequence[float], bounds: tuple[float, float] = (-math.inf, math.inf)) -> Estimate:
     """Estimates a mean over seeds, with Student's interval, cut at the bounds of what is possible."""
     about = float(np.mean(values))
@@ -54,11 +47,14 @@ def mean(values: Sequence[float], bounds: tuple[float, float] = (-math.inf, math
     return Estimate(about, max(bounds[0], about - half), min(bounds[1], about + half))
 
 
-def difference(values: Sequence[float], others: Sequence[float]) -> Estimate | None:
-    """Estimates how far a mean is above another, with Welch's interval; None: too few seeds, or no spread."""
+def difference(values: Sequence[float], others: Sequence[float], paired: bool = False) -> Estimate | None:
+    """Estimates how far a mean is above another, with Welch's interval, or Student's of pairs.
+
+    None: too few seeds, or no spread.
+    """
     if min(len(values), len(others)) < 2 or not np.std(values) + np.std(others):
         return None
-    test: Any = stats.ttest_ind(values, others, equal_var=False)
+    test: Any = stats.ttest_rel(values, others) if paired else stats.ttest_ind(values, others, equal_var=False)
     interval = test.confidence_interval(1 - ALPHA)
     return Estimate(
         float(np.mean(values) - np.mean(others)), float(interval.low), float(interval.high), float(test.pvalue)
@@ -66,7 +62,7 @@ def difference(values: Sequence[float], others: Sequence[float]) -> Estimate | N
 
 
 def distinct(p_values: Sequence[float]) -> list[bool]:
-    """Returns which of all differences remain by Holm's correction: that one of them is none is ALPHA probable."""
+    """Returns which differences remain by Holm's correction: without any, one remains with probability ALPHA."""
     order = np.argsort(p_values)
     small = np.asarray(p_values)[order] <= ALPHA / np.arange(len(p_values), 0, -1)
     found = np.zeros(len(p_values), bool)

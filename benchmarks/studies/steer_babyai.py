@@ -1,6 +1,6 @@
 """Study of one agent of several goals on BabyAI-Text: kinds of things to go near, on recorded answers."""
 
-from benchmarks.studies.base import Study
+from benchmarks.studies.base import Contrast, Study
 
 GOALS = ("keys", "balls", "boxes")
 STEPS_PER_GOAL = 2_000_000
@@ -9,7 +9,15 @@ _LABELS = "--llm_reward_type online_cls --llm_reward_coeff 0.01"
 
 STUDY = Study(
     name="steer_babyai",
-    question="Does one agent go near the kind of thing that its goal names, as agents of one goal each do?",
+    title="One agent, several goals, on BabyAI-Text",
+    question="Does one agent go near the things that its goal names, on BabyAI-Text?",
+    contrasts=(Contrast("all goals, under keys", "keys_alone", "episode/intrinsic_return/online_cls", held_out=True),),
+    shown={
+        TOGETHER: "one agent of three goals",
+        "keys_alone": "an agent of keys",
+        "every_caption": "every caption pays alike",
+        "no_reward": "no reward",
+    },
     cases=(
         f"{TOGETHER}: {_LABELS} --goal_key {','.join(GOALS)} --goal_conditioned",
         *(f"{goal}_alone: {_LABELS} --goal_key {goal} --train_for_env_steps {STEPS_PER_GOAL}" for goal in GOALS),
@@ -23,9 +31,15 @@ STUDY = Study(
         f"--train_for_env_steps {len(GOALS) * STEPS_PER_GOAL}"
     ),
     metric="success",
+<<<<<<< HEAD
     note=(
         "The main contrast is of held-out episodes, which `python -m benchmarks.steering --study steer_babyai` plays "
         "by the final policies: what the labels of each goal would pay under it minus under the others. The labels are "
         "a language model's, of the 118 events that the rooms have."
+=======
+    notes=(
+        "`python -m benchmarks.steering --study steer_babyai` plays held-out episodes, for the main contrast.",
+        "The labels are those of fixed rules, not of an LLM.",
+>>>>>>> main
     ),
 )

@@ -114,6 +114,8 @@ class Language(NamedTuple):
     judge_rules: str = ""  # module with the rules, see `annotation.judge_answers.Rules`; empty: no rules
     actions: Sequence[str] = ()  # the actions in words; empty: they have none
     name: str = ""  # in files of recorded answers; empty: there are none
+    # Observations that a generated code sees, with a name for each number, or () for nested lists; empty: all, as lists
+    code: Mapping[str, Sequence[str]] = {}
 
 
 class Environment(NamedTuple):

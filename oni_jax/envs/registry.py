@@ -1,6 +1,6 @@
 """Registry of environments. A new one is its file and a line of ENVIRONMENTS; a plugin registers its own."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -145,6 +145,12 @@ def _check_used(config: EnvConfig) -> None:
 def offered_spec(config: EnvConfig) -> EnvSpec:
     """Returns the spec with all that an environment offers, also what it shows on request alone."""
     return find_environment(config).make_spec(config)
+
+
+def seen_by_code(config: EnvConfig) -> Mapping[str, Sequence[str]]:
+    """Returns the observations that a generated code sees, see `Language.code`; {}: all, as nested lists."""
+    language = find_environment(config).language
+    return language.code if language else {}
 
 
 def display_of(config: EnvConfig, suggested: Suggested | None = None) -> Display | None:

@@ -24,8 +24,8 @@ class EvaluationConfig:
     experiment: str = setting("default_experiment", "Run whose policy plays; it may still be training.")
     checkpoint: str = setting(
         LATEST,
-        "Checkpoint of the run: latest; best, by mean_return in metrics.jsonl when it was saved (over the last "
-        "stats_avg training episodes); its number of environment steps; or all.",
+        "Checkpoint: latest; best, by mean_return over stats_avg episodes when it was saved; its "
+        "environment steps; or all.",
     )
     policy: str = setting(
         SAMPLE,
@@ -52,8 +52,8 @@ class EvaluationConfig:
     )
     goal: str = setting(
         "",
-        "Goal of all episodes, for an agent of several: one of its --goal_key, or with --goal_input text any text; "
-        "empty: each episode draws one, as in the run.",
+        "Goal of all episodes, for an agent of several: one of --goal_key, or with --goal_input text "
+        "any text; empty: as the run draws it.",
     )
     by_goal: bool = setting(
         False,

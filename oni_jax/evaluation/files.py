@@ -14,17 +14,18 @@ import jax
 from oni_jax.evaluation.episodes import SUCCESS
 from oni_jax.evaluation.results import Evaluation, differences, named_returns
 from oni_jax.ops.statistics import QUANTILES
+from oni_jax.settings.json_text import sealed
 
 PACKAGES = ("jax", "jaxlib", "numpy", "nle")
 
 
 def as_json(evaluations: Sequence[Evaluation], other: Evaluation | None) -> str:
-    """Returns all results; `other` is the evaluation that each is compared with."""
+    """Returns all results, with a checksum; `other` is the evaluation that each is compared with."""
     tree: dict[str, Any] = {"versions": versions(), "evaluations": [_tree(x) for x in evaluations]}
     if other:
         tree["other"] = _tree(other)
         tree["differences"] = [_difference_tree(x, other) for x in evaluations]
-    return json.dumps(tree, indent=1) + "\n"
+    return json.dumps(sealed(tree), indent=1) + "\n"
 
 
 def versions() -> dict[str, str]:

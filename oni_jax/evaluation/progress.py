@@ -16,14 +16,15 @@ class Progress:
 
     def __init__(self, num_episodes: int, max_episode_steps: int, start_secs: float):
         self._num_episodes, self._limit = num_episodes, max_episode_steps
-        self._secs, self._steps, self._moves = start_secs, 0, False
+        self._start_secs = self._secs = start_secs
+        self._steps, self._moves = 0, False
 
     def line(self, num_ended: int, num_steps: int, secs: float) -> str:
         """Returns the line for so many ended episodes, and steps of these and of the running ones, at a time."""
         passed, new, moved = secs - self._secs, num_steps - self._steps, self._moves
         self._secs, self._steps, self._moves = secs, num_steps, new > 0
         if not num_steps:
-            return STARTING
+            return f"{STARTING}, {secs - self._start_secs:.0f} s"
         counts = f"{num_ended:,} of {self._num_episodes:,} episodes, {num_steps:,} steps"
         if not new:
             return f"{counts}; no step for {passed:.0f} s, as while code compiles"

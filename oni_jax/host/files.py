@@ -20,17 +20,45 @@ from oni_jax.settings.fields import UserError
 
 def write_atomically(path: str | os.PathLike, data: bytes | memoryview) -> None:
     """Replaces the file at `path` atomically; an error leaves it as it was. Raises OSError."""
-    partial = f"{os.fspath(path)}.partial"
-    try:
-        with open(partial, "wb", opener=_regular) as file:
+    with _partial_file(f"{os.fspath(path)}.partial") as file:
+        try:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())  # otherwise a power cut could leave the new name without its contents
-        os.replace(partial, path)
+            os.replace(file.name, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.remove(file.name)
+            raise
+
+
+def _partial_file(path: str) -> io.BufferedWriter:
+    """Opens an empty file of this name, or of a longer one while another process writes this one. Raises OSError."""
+    while True:
+        file, is_free = open(path, "ab", opener=_regular), True
+        with contextlib.suppress(OSError):  # a disk without locks
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                path, is_free = f"{path}~", False
+        if is_free and names(path, file.fileno()):  # the other one may have finished it meanwhile
+            file.truncate(0)
+            return file
+        file.close()
+
+
+def names(path: str, file: int) -> bool:
+    """Returns whether a path names an open file. A disk that does not answer counts as if it did."""
+    try:
+        found = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
     except OSError:
-        with contextlib.suppress(OSError):
-            os.remove(partial)
-        raise
+        return True
+    try:
+        return os.path.samestat(found, os.fstat(file))
+    except OSError:  # another host has removed it
+        return False
 
 
 def open_regular(path: str | os.PathLike, follows_links: bool = False) -> io.BufferedReader:

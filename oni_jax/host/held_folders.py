@@ -16,6 +16,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 
+from oni_jax.host.files import names
 from oni_jax.host.lock_files import STALE_SECS, lock_file, lock_holder
 from oni_jax.host.reporting import report
 from oni_jax.host.run_files import LOCK
@@ -44,8 +45,8 @@ class HeldFolder:
         self.close = weakref.finalize(self, os.close, self._file)
 
     def is_there(self) -> bool:
-        """Returns whether its path still names it. A disk that does not answer counts as if it did."""
-        return _names(self.path, self._file)
+        """Returns whether its path still names it; see `names`."""
+        return names(self.path, self._file)
 
     def where(self) -> str:
         """Returns its path of now; empty: it was removed, or the system does not say where it is."""
@@ -53,7 +54,7 @@ class HeldFolder:
             return self.path
         with contextlib.suppress(OSError):
             found = os.readlink(f"/proc/self/fd/{self._file}")
-            return found if os.path.isdir(found) and _names(found, self._file) else ""
+            return found if os.path.isdir(found) and names(found, self._file) else ""
         return ""
 
     def save_in(self) -> str:
@@ -126,12 +127,14 @@ def held_folder(
         except OSError as error:
             raise UserError(f"--{above or flag}: {path} can't be written ({error.strerror}); choose another") from None
         stack.enter_context(_watched(held, lock, stop))
-        try:
-            yield held
-        except (OSError, UserError) as error:
-            held.check(error)
-            raise
-        held.check()
+        yield held
+
+
+@contextlib.contextmanager
+def watched_folder(path: str, stop: StopRequest | None = None) -> Iterator[HeldFolder]:
+    """Watches a folder that only this program knows; `stop` and errors as for `held_folder`."""
+    with contextlib.closing(HeldFolder(path)) as held, _watched(held, None, stop):
+        yield held
 
 
 @contextlib.contextmanager
@@ -198,7 +201,7 @@ class _FileLock:
     def keep(self) -> None:
         """Takes it again if its file was removed or replaced. Raises as the constructor does."""
         for _ in range(MAX_LOCK_TRIES):  # a passing one may be removed by its holder before it is locked here
-            if self._file >= 0 and _names(self._path, self._file):
+            if self._file >= 0 and names(self._path, self._file):
                 return
             self._held.close()
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
@@ -212,7 +215,7 @@ class _FileLock:
         raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), self._path)
 
     def close(self) -> None:
-        if self._is_passing and self._file >= 0 and _names(self._path, self._file):
+        if self._is_passing and self._file >= 0 and names(self._path, self._file):
             with contextlib.suppress(OSError):
                 os.remove(self._path)
         self._held.close()
@@ -258,6 +261,10 @@ def _watched(held: HeldFolder, lock: _FileLock | None, stop: StopRequest | None)
     watch.start()
     try:
         yield
+        held.check()
+    except (OSError, UserError) as error:
+        held.check(error)
+        raise
     finally:
         ended.set()
         watch.join(1.0)
@@ -281,19 +288,6 @@ def _watch(held: HeldFolder, lock: _FileLock | None, stop: StopRequest | None, e
         report(f"warning: {problem}")
         if stop is not None:
             stop.fail(FolderGoneError(problem), "its folder is lost")
-
-
-def _names(path: str, file: int) -> bool:
-    try:
-        found = os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError:
-        return True
-    try:
-        return os.path.samestat(found, os.fstat(file))
-    except OSError:  # another host has removed it
-        return False
 
 
 def _real(path: str) -> str:

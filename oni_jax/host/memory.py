@@ -7,7 +7,7 @@ from oni_jax.settings.fields import UserError
 
 GIB = 1 << 30
 LEARNER_BYTES = 300_000_000  # a process with JAX takes at least that
-PROCESS_BYTES = 35_000_000  # one without JAX; docs/measurements.md
+PROCESS_BYTES = 35_000_000  # one without JAX; benchmarks/README.md
 GAME_BYTES = 500_000  # a game of NetHack
 
 

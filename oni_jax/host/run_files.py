@@ -1,5 +1,6 @@
 """Files of a run that say how far it has come. Without JAX, which takes seconds to import."""
 
+import contextlib
 import math
 import os
 from collections.abc import Mapping
@@ -56,14 +57,17 @@ def trained_at(folder: str) -> int:
 
 
 def last_row(folder: str) -> Mapping[str, Any]:
-    """Reads the numbers and texts of the newest row of metrics; {} before there is one, or when it is damaged."""
+    """Reads the numbers and texts of the newest row of metrics that is not damaged; {} before there is one."""
     try:
         with open_regular(os.path.join(folder, METRICS)) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _ROW_BYTES))
             lines = file.read().split(b"\n")[:-1]  # an unfinished last one is being written
-        return _plain(parsed_object(lines[-1])) if lines else {}
-    except (OSError, ValueError):
+    except OSError:
         return {}
+    for line in reversed(lines):
+        with contextlib.suppress(ValueError):
+            return _plain(parsed_object(line))
+    return {}
 
 
 def saved_secs(folder: str) -> float:

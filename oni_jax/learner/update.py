@@ -124,12 +124,17 @@ def with_changes(tree: PyTree, changes: Changes) -> PyTree:
     return jax.tree.unflatten(structure, [changes.get(i, leaf) for i, leaf in enumerate(leaves)])
 
 
-def jit_update(update: Update, sharding: jax.sharding.Sharding | None = None) -> Update:
+def jit_update(
+    update: Update,
+    sharding: jax.sharding.Sharding | None = None,
+    check: Callable[[int], None] | None = None,
+) -> Update:
     """Compiles `update`. It donates the state's buffers, except those of the parameters and the reward's state: the
     published parameters act, and the reward learns, while the next are computed.
 
     Args:
         sharding: of the new state, replicated; the old one's when left out.
+        check: gets the bytes that the update needs on each device, before the first one; what it raises is raised.
     """
 
     @functools.partial(jax.jit, donate_argnums=0, out_shardings=(sharding, sharding, sharding, None))
@@ -143,8 +148,21 @@ def jit_update(update: Update, sharding: jax.sharding.Sharding | None = None) ->
         return state._replace(params=(), reward_state=()), state.params, changes, metrics
 
     def step(state: TrainState, batch: Batch, version: Array) -> tuple[TrainState, Metrics]:
-        rest = state._replace(params=(), reward_state=())
-        rest, params, changes, metrics = donating(rest, state.params, state.reward_state, batch, version)
+        nonlocal check
+        inputs = state._replace(params=(), reward_state=()), state.params, state.reward_state, batch, version
+        if check:
+            check(_num_bytes(donating.lower(*inputs).compile()))  # the program that the call below finds compiled
+            check = None
+        rest, params, changes, metrics = donating(*inputs)
         return rest._replace(params=params, reward_state=with_changes(state.reward_state, changes)), metrics
 
     return step
+
+
+def _num_bytes(compiled: jax.stages.Compiled) -> int:
+    """Returns the memory that a program takes on each of its devices, with its inputs; 0: its compiler does not say."""
+    needed = compiled.memory_analysis()
+    if needed is None:
+        return 0
+    kept = needed.argument_size_in_bytes + needed.output_size_in_bytes - needed.alias_size_in_bytes
+    return kept + needed.temp_size_in_bytes

@@ -13,6 +13,7 @@ from oni_jax.metrics.rows import Row, plain_row
 from oni_jax.metrics.tensorboard_sink import TensorBoardSink
 from oni_jax.metrics.wandb_sink import WandbSink
 from oni_jax.settings.fields import UserError
+from oni_jax.settings.json_text import sealed
 from oni_jax.settings.run import RunConfig
 
 MAX_ROW_BYTES = 1 << 20
@@ -54,7 +55,7 @@ class MultiSink:
 
 
 class JsonlSink:
-    """A file with one JSON object per line, of numbers and words; appends to an earlier start's.
+    """A file with one JSON object per line, of numbers and words, and its checksum; appends to an earlier start's.
 
     A last line that a crash cut off is removed, so that every line can be parsed.
     """
@@ -67,7 +68,7 @@ class JsonlSink:
         self._file.truncate(size - len(tail) + tail.rfind(b"\n") + 1)
 
     def write(self, step: int, row: Row) -> None:
-        append_atomically(self._file, (json.dumps({"step": step, **plain_row(row)}) + "\n").encode())
+        append_atomically(self._file, (json.dumps(sealed({"step": step, **plain_row(row)})) + "\n").encode())
 
     def close(self) -> None:
         self._file.close()
@@ -101,8 +102,8 @@ def build_sinks(
 
 
 def write_json(path: str | os.PathLike, values: Row) -> None:
-    """Writes an object (summary.json) atomically. A failure is logged in one line, and does not end the run."""
-    text = json.dumps(plain_row(values), indent=2) + "\n"
+    """Writes an object (summary.json) atomically, with its checksum. A failure is a line, and does not end the run."""
+    text = json.dumps(sealed(plain_row(values)), indent=2) + "\n"
     try:
         write_atomically(path, text.encode())
     except OSError as error:

@@ -5,7 +5,7 @@ from collections import Counter
 
 import numpy as np
 
-from oni_jax.envs.registry import env_spec
+from oni_jax.envs.registry import env_spec, seen_by_code
 from oni_jax.host.reporting import report
 from oni_jax.host.runtime import StopRequest
 from oni_jax.offline.bk_config import CheckPotential
@@ -23,8 +23,9 @@ def check_potential(config: CheckPotential, stop: StopRequest) -> int:
     section = config.check
     path, code = read_code(section.code)
     env_spec(config.env)
+    seen = seen_by_code(config.env)
     try:
-        sandbox = Sandbox(code, section.potential_workers)
+        sandbox = Sandbox(code, section.potential_workers, seen)
     except CodeError as error:
         raise UserError(f"{path}: {error}") from None
     episodes = (
@@ -35,7 +36,7 @@ def check_potential(config: CheckPotential, stop: StopRequest) -> int:
     if stop:
         return 130
     sampler = SegmentSampler(episodes, section.potential_horizon, section.seed)
-    windows = windows_of([sampler.draw() for _ in range(section.num_windows)])
+    windows = windows_of([sampler.draw() for _ in range(section.num_windows)], [*seen])
     try:
         started = time.perf_counter()
         values = sandbox.call(windows)

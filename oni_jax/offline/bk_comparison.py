@@ -73,8 +73,8 @@ def _label(
         return [tuple(caption_of(segment, actions) for segment in pair) for pair in pairs]
 
     with (
-        contextlib.ExitStack() as stack,
         PreferenceFile(section.reward_dir, LABELS, section.num_pairs, range(section.num_pairs)) as file,
+        contextlib.ExitStack() as stack,  # what is lost is saved while the file is open
     ):
 
         def save(elsewhere: str) -> None:

@@ -35,12 +35,13 @@ from oni_jax.runs.plan import Plan
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError, settings
-from oni_jax.settings.json_text import parsed
+from oni_jax.settings.json_text import parsed, parsed_object, sealed
 from oni_jax.types import Item
 
 NUM_EPISODES = 32  # of random actions, where none were recorded
 CHARS_PER_TOKEN, TOKENS_PER_TURN = 4, 3
 ANSWERS, SETTINGS = "answers.jsonl", "settings.json"
+TEXT = "answer"  # name in a line of the former
 
 Ask = Callable[..., Awaitable[str]]  # (turns, item that they ask about; (): none) -> answer
 
@@ -138,9 +139,7 @@ def _open_folder(folder: str, settings: Mapping[str, Any], result: str) -> list[
         texts = []
         if os.path.exists(path):
             content = read_regular(path, MAX_JSON_BYTES, follows_links=True)
-            texts = [parsed(line) for line in content.splitlines()]
-            if not all(isinstance(text, str) for text in texts):
-                raise ValueError(f"{ANSWERS} holds something else than texts")
+            texts = [_text(line, number) for number, line in enumerate(content.splitlines(), 1)]
     except (OSError, ValueError) as error:
         raise UserError(f"--reward_dir {folder}: can't be read or written ({error})") from None
     if texts:
@@ -151,12 +150,25 @@ def _open_folder(folder: str, settings: Mapping[str, Any], result: str) -> list[
     return texts
 
 
+def _text(line: bytes, number: int) -> str:
+    """Returns the answer of a line. Raises ValueError: it is damaged."""
+    try:
+        found = parsed(line)
+        text = found if isinstance(found, str) else parsed_object(line).get(TEXT)  # the former: an earlier version's
+        if not isinstance(text, str):
+            raise ValueError("it holds no text")
+        return text
+    except ValueError as error:
+        hint = "remove it and those below, which are asked for again"
+        raise ValueError(f"line {number} of {ANSWERS}: {error}; {hint}") from None
+
+
 def _keep_settings(folder: str, settings: Mapping[str, Any], has_answers: bool) -> None:
     """Writes a conversation's settings before its first answer. Raises UserError: it has others, or they can't be."""
     path = os.path.join(folder, SETTINGS)
     try:
         if not has_answers:
-            write_atomically(path, json.dumps(settings, indent=1).encode())
+            write_atomically(path, json.dumps(sealed(settings), indent=1).encode())
         elif changed := other_settings(path, settings, may_lack=True):  # an older version's
             raise UserError(
                 f"--reward_dir {folder}: its conversation had another {', '.join(changed)}; choose another folder"
@@ -166,7 +178,7 @@ def _keep_settings(folder: str, settings: Mapping[str, Any], has_answers: bool) 
 
 
 def _write_answers(folder: str, answers: Sequence[str]) -> None:
-    text = "".join(json.dumps(answer) + "\n" for answer in answers)
+    text = "".join(json.dumps(sealed({TEXT: answer})) + "\n" for answer in answers)
     write_atomically(os.path.join(folder, ANSWERS), text.encode())
 
 

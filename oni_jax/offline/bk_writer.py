@@ -5,10 +5,11 @@ The folder holds the conversation, the code of each round, and `potential.py`, t
 
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from oni_jax.annotation.prompts import Prompt, Turn
 from oni_jax.annotation.queries.code import code_in
+from oni_jax.envs.registry import seen_by_code
 from oni_jax.host.files import write_atomically
 from oni_jax.host.reporting import report
 from oni_jax.host.runtime import StopRequest
@@ -16,7 +17,7 @@ from oni_jax.offline.bk_config import WriteConfig, WritePotential
 from oni_jax.offline.bk_conversation import ANSWERS, Ask, Conversation, converse, drop_oldest
 from oni_jax.offline.play import windows_of
 from oni_jax.offline.segment_episodes import Segment, SegmentSampler
-from oni_jax.rewards.bk.sandbox import CodeError, Sandbox, Value
+from oni_jax.rewards.bk.sandbox import UNNAMED, CodeError, Sandbox, Value
 from oni_jax.rewards.bk.segment_captions import action_name, history_caption
 from oni_jax.settings.fields import UserError, caption_text
 
@@ -30,7 +31,8 @@ def write_potential(config: WritePotential, stop: StopRequest) -> int:
         UserError: unusable settings or folder, a server that refuses, or no code that works.
     """
     section = config.write
-    if not converse(config, "code", POTENTIAL, functools.partial(CodeConversation, section), stop):
+    make = functools.partial(CodeConversation, section, seen=seen_by_code(config.env))
+    if not converse(config, "code", POTENTIAL, make, stop):
         return 130
     report(f"{os.path.join(section.reward_dir, POTENTIAL)} is written")
     return 0
@@ -44,10 +46,19 @@ class CodeConversation(Conversation):
         prompt: of the kind `code`.
         sampler: of the segments.
         actions: in words.
+        seen: observations that a code sees; see `Language.code`.
     """
 
-    def __init__(self, config: WriteConfig, prompt: Prompt, sampler: SegmentSampler, actions: Sequence[str]):
+    def __init__(
+        self,
+        config: WriteConfig,
+        prompt: Prompt,
+        sampler: SegmentSampler,
+        actions: Sequence[str],
+        seen: Mapping[str, Sequence[str]] = UNNAMED,
+    ):
         self.config, self._prompt, self._sampler, self._actions = config, prompt, sampler, actions
+        self._seen = seen
         self._turns: list[Turn] = list(prompt.turns(()))
 
     async def hold(self, ask: Ask) -> None:
@@ -78,7 +89,7 @@ class CodeConversation(Conversation):
             if code is None:
                 self._say(answer, self._prompt.again)
                 continue
-            values, problem = call_on(code, segments)
+            values, problem = call_on(code, segments, self._seen)
             if not problem:
                 self._say(answer, self._prompt.texts["improve"].replace("{samples}", self._samples(segments, values)))
                 return code
@@ -106,14 +117,15 @@ def sample_text(number: int, segment: Segment, value: Value, actions: Sequence[s
     return f"Sample#{number}\n{history_caption(captions, names)}\n{details}\n"
 
 
-def call_on(code: str, segments: Sequence[Segment]) -> tuple[list[Value], str]:
+def call_on(code: str, segments: Sequence[Segment], seen: Mapping[str, Sequence[str]]) -> tuple[list[Value], str]:
     """Calls a code on the windows that segments end with. Returns the values, and the first failure or ""."""
+    windows = windows_of(segments, [*seen])
     try:
-        sandbox = Sandbox(code)
+        sandbox = Sandbox(code, named=seen)
     except CodeError as error:
         return [], str(error)
     try:
-        values = sandbox.call(windows_of(segments))
+        values = sandbox.call(windows)
     except CodeError as error:
         return [], str(error)
     finally:

@@ -13,7 +13,7 @@ from oni_jax.envs.nethack.vector_env import NetHackVectorEnv
 from oni_jax.envs.registry import make_vector_env
 from oni_jax.evaluation.playing import ENDLESS, Agent, Envs, play
 from oni_jax.host.files import ScratchFolder
-from oni_jax.host.held_folders import held_name
+from oni_jax.host.held_folders import held_name, watched_folder
 from oni_jax.host.plugins import load_plugins
 from oni_jax.host.reporting import report
 from oni_jax.host.runtime import Every, StopRequest
@@ -51,7 +51,8 @@ def collect_pairs(config: CollectPairs, stop: StopRequest) -> int:
     try:
         parent = _parent(directory)
         with closing(env), held_name(directory, "directory"), closing(ScratchFolder(parent)) as partial:
-            finished = _play(env, agent, collection, partial.path, stop)
+            with watched_folder(partial.path, stop):
+                finished = _play(env, agent, collection, partial.path, stop)
             if finished:
                 os.chmod(partial.path, 0o755)
                 os.rename(partial.path, directory)

@@ -3,7 +3,7 @@
 import collections
 import functools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from oni_jax.evaluation.config import RANDOM
 from oni_jax.evaluation.players import Player, chosen_players, evaluated_task
 from oni_jax.evaluation.playing import Agent, Envs, Step
 from oni_jax.host.files import ScratchFolder
-from oni_jax.host.held_folders import held_name
+from oni_jax.host.held_folders import held_name, watched_folder
 from oni_jax.host.reporting import report
 from oni_jax.host.runtime import StopRequest
 from oni_jax.offline.segment_config import CollectSegments, SegmentsConfig, as_evaluation
@@ -63,15 +63,16 @@ def collect_segments(config: CollectSegments, stop: StopRequest) -> int:
         os.makedirs(os.path.dirname(directory), exist_ok=True)
         parent = os.path.dirname(directory)
         with held_name(directory, "directory"), closing(ScratchFolder(parent)) as partial:
-            for i, player in enumerate(players):
-                episodes = list(play(player, section, i, stop))
-                if stop:
-                    report(f"{stop.reason}: {directory} was not written")
-                    return 130
-                name = "random" if player.env_steps is None else f"step{player.env_steps:012d}"
-                write_episodes(os.path.join(partial.path, f"{name}.npz"), episodes)
-                mean_return = np.mean([episode.rewards.sum() for episode in episodes])
-                report(f"{player.name}: {len(episodes)} episodes, mean return {mean_return:.3g}")
+            with watched_folder(partial.path, stop):
+                for i, player in enumerate(players):
+                    episodes = list(play(player, section, i, stop))
+                    if stop:
+                        report(f"{stop.reason}: {directory} was not written")
+                        return 130
+                    name = "random" if player.env_steps is None else f"step{player.env_steps:012d}"
+                    write_episodes(os.path.join(partial.path, f"{name}.npz"), episodes)
+                    mean_return = np.mean([episode.rewards.sum() for episode in episodes])
+                    report(f"{player.name}: {len(episodes)} episodes, mean return {mean_return:.3g}")
             os.chmod(partial.path, 0o755)
             os.rename(partial.path, directory)
     except OSError as error:
@@ -130,9 +131,16 @@ class _Running(NamedTuple):
         return Segment(observations, self.captions, actions, rewards, terminated)
 
 
-def windows_of(segments: Sequence[Segment]) -> Windows:
-    """Returns the windows that segments of H steps end with."""
-    steps = {name: np.stack([segment.observations[name] for segment in segments]) for name in segments[0].observations}
+def windows_of(segments: Sequence[Segment], names: Collection[str] = ()) -> Windows:
+    """Returns the windows that segments of H steps end with, of these observations; of all, where none is named.
+
+    Raises:
+        UserError: the segments were recorded without one of them.
+    """
+    recorded = segments[0].observations
+    if missing := [name for name in names if name not in recorded]:
+        raise UserError(f"--segments: were recorded without {', '.join(missing)}; run launch.collect_segments again")
+    steps = {name: np.stack([segment.observations[name] for segment in segments]) for name in names or recorded}
     return Windows(steps, np.stack([segment.actions for segment in segments]))
 
 

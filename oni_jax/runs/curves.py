@@ -10,6 +10,7 @@ import numpy as np
 
 from oni_jax.envs.nethack.tasks import GOAL_REWARD, TASKS
 from oni_jax.host.files import open_regular
+from oni_jax.host.reporting import report
 from oni_jax.host.run_files import METRICS
 from oni_jax.ops import episode_sums
 from oni_jax.ops.statistics import interquartile_mean, stratified_bootstrap
@@ -17,7 +18,7 @@ from oni_jax.rewards.registry import term_labels
 from oni_jax.runs.run import Run
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.config import Config, listed
-from oni_jax.settings.fields import UserError, settings, with_values
+from oni_jax.settings.fields import UserError, counted, settings, with_values
 from oni_jax.settings.json_text import parsed_object
 from oni_jax.settings.run import RunConfig
 from oni_jax.settings.worlds import ActorConfig, DevicesConfig
@@ -77,8 +78,10 @@ class Curve(NamedTuple):
 def read_curves(run: Run, metrics: Collection[str], label: str) -> Curves:
     """Reads these metrics of a run, which is named by the label.
 
+    Damaged rows are left out, and counted in a line.
+
     Raises:
-        UserError: there is no run, it has no rows yet, or a file is damaged.
+        UserError: there is no run, it has no rows yet, or a file can't be read.
     """
     config, path = run.config, os.path.join(run.folder, METRICS)
     wanted = {"mean_return", EPISODES, EPISODE_SUCCESS, *metrics}
@@ -87,19 +90,22 @@ def read_curves(run: Run, metrics: Collection[str], label: str) -> Curves:
     try:
         with open_regular(path) as file:
             lines = (line for line in file if line.endswith(b"\n"))  # an unfinished last one is being written
-            rows = _without_repeats(_numbers(line, names, path, number) for number, line in enumerate(lines, 1))
+            found = [_numbers(line, names) for line in lines]
     except OSError as error:
         raise UserError(f"{path}: can't be read ({error.strerror}); name a run that has trained") from None
+    rows = _without_repeats(row for row in found if row is not None)
+    if num_damaged := sum(row is None for row in found):
+        report(f"{path}: {counted(num_damaged, 'damaged row is', 'damaged rows are')} left out")
     if not rows:
         raise UserError(f"{path}: holds no rows yet; wait for the run's first --log_every_sec")
     env_steps, hours, *columns = np.stack(rows, axis=1)
-    found = {name: column for name, column in zip(names[2:], columns) if np.isfinite(column).any()}
-    if EPISODE_SUCCESS in found:
-        found[SUCCESS] = found[EPISODE_SUCCESS]
+    curves = {name: column for name, column in zip(names[2:], columns) if np.isfinite(column).any()}
+    if EPISODE_SUCCESS in curves:
+        curves[SUCCESS] = curves[EPISODE_SUCCESS]
     task = TASKS.get(config.env.root_env)
-    if task and task.goal and "mean_return" in found:  # the goal pays once an episode, and nothing else pays
-        found[SUCCESS] = found["mean_return"] / GOAL_REWARD
-    return Curves(label, config, env_steps, hours, found, run.labels_by())
+    if task and task.goal and "mean_return" in curves:  # the goal pays once an episode, and nothing else pays
+        curves[SUCCESS] = curves["mean_return"] / GOAL_REWARD
+    return Curves(label, config, env_steps, hours, curves, run.labels_by())
 
 
 def names_by_reward(metric: str, labels: Sequence[str]) -> dict[str, str]:
@@ -116,18 +122,16 @@ def labels_of(config: Config) -> tuple[str, ...]:
     return term_labels(config)
 
 
-def _numbers(line: bytes, names: Sequence[str], path: str, number: int) -> np.ndarray:
-    """Returns a row's numbers of these names, [K] float64; it must have the first two."""
+def _numbers(line: bytes, names: Sequence[str]) -> np.ndarray | None:
+    """Returns a row's numbers of these names, [K] float64; None: it is damaged, or lacks one of the first two."""
     try:
         row = parsed_object(line)
         # The names of older files.
         row |= {name.replace("_share", "_fraction"): x for name, x in row.items() if name.endswith("_share")}
         numbers = [float(x) if type(x := row.get(name, "")) in (int, float) else np.nan for name in names]
     except (ValueError, OverflowError):
-        numbers = [np.nan] * 2
-    if not np.isfinite(numbers[:2]).all():
-        raise UserError(f"{path}: line {number} is no row of metrics; remove it")
-    return np.array(numbers)
+        return None
+    return np.array(numbers) if np.isfinite(numbers[:2]).all() else None
 
 
 def _without_repeats(rows: Iterable[np.ndarray]) -> list[np.ndarray]:

@@ -33,13 +33,15 @@ if TYPE_CHECKING:  # they import JAX, or read files of metrics alone
 def nearest_run(folder: str, rest: str) -> str:
     """Returns `fields.nearest_first` among the runs beside a folder that holds none."""
     parent, name = os.path.split(os.path.normpath(folder))
+    if not os.path.isdir(parent or "."):
+        return f"; there is no folder {os.path.abspath(parent)}: go to where the run was trained, or say where its folder is"
     runs = glob.glob(os.path.join(glob.escape(parent), "*", SETTINGS))
     names = [os.path.basename(os.path.dirname(path)) for path in runs]
     return nearest_first(name, names, rest, os.path.join(parent, ""))
 
 
 class Run:
-    """A run. Its settings and its plan are read once, and all else each time.
+    """A run. Its settings, its plan and the rewards of a checkpoint are read once, and all else each time.
 
     Raises:
         UserError: where something is read that is not there, or damaged.
@@ -47,6 +49,7 @@ class Run:
 
     def __init__(self, folder: str):
         self.folder = folder
+        self._rewards: dict[int | None, RunRewards] = {}  # by checkpoint
 
     @property
     def name(self) -> str:
@@ -93,10 +96,13 @@ class Run:
         return load_pretrained(self, env or self.plan.config.env, env_steps)
 
     def rewards(self, env_steps: int | None = None) -> "RunRewards":
-        """Loads its rewards, with its labels so far; see `load_rewards`."""
+        """Loads its rewards, with its labels so far: once, as they may change meanwhile; see `load_rewards`."""
         from oni_jax.runs.rewards import load_rewards
 
-        return load_rewards(self, env_steps)
+        if env_steps not in self._rewards:
+            found = load_rewards(self, env_steps)
+            self._rewards |= {env_steps: found, found.env_steps: found}
+        return self._rewards[env_steps]
 
     def annotations(self) -> list[Annotation]:
         """Returns the answers to its questions that its label store holds."""

@@ -15,18 +15,18 @@ GOAL_KEYS += ("gathering", "fighting", "building", "feeding")
 
 @dataclasses.dataclass(frozen=True)
 class EmbeddedJudgeConfig:
-    """The rule-based judge of a run that names no server."""
+    """The rule-based judge."""
 
     wrong_fraction: float = setting(
         0.0,
-        "Fraction of its items that the embedded judge answers wrongly: the same ones each time.",
+        "Fraction of its items that the judge answers wrongly.",
         within="[0, 1]",
         flag="judge_wrong_fraction",
     )
     wrong_seed: int = setting(
-        0, "Which of its items the embedded judge answers wrongly.", within="[0, inf)", flag="judge_wrong_seed"
+        0, "Seed of the items that the judge answers wrongly.", within="[0, inf)", flag="judge_wrong_seed"
     )
-    latency_secs: float = setting(0.0, "Seconds before each answer of the embedded judge.", flag="judge_latency_secs")
+    latency_secs: float = setting(0.0, "Seconds before each answer of the judge.", flag="judge_latency_secs")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,19 +35,16 @@ class AnnotationConfig:
 
     llm_server_addr: str = setting(
         "",
-        "host, host:port (default port: 9001) or http(s) URL; + joins several that serve one model; empty: nobody is "
-        "asked, see answers.",
+        "host, host:port (default: 9001) or URL; + joins several of one model; empty: see answers.",
         joined="+",
     )
     answers: str = setting(
         "",
-        "Recorded answers of an LLM: recorded (the package's), or a file; judge: fixed rules, no LLM. Empty: without a "
-        "server, recorded ones where environment and goal have some, else the judge's. A server is asked for the rest; "
-        "without one it pays nothing.",
+        "Who answers: recorded (the package's), a file, or judge (fixed rules); empty: see docs/answers.md.",
     )
     llm_api_key: str = setting(
         "",
-        "Location of the server's key: env:NAME, or file:PATH (its first line); empty: $OPENAI_API_KEY.",
+        "Location of the server's key: env:NAME or file:PATH; empty: $OPENAI_API_KEY.",
         secret=True,
     )
     llm_model: str = setting("Meta-Llama-3.1-8B-Instruct", "Name of the model, as the server knows it.")
@@ -56,66 +53,53 @@ class AnnotationConfig:
     )
     llm_api_version: str = setting(
         "",
-        "Azure OpenAI: version of its API, such as 2024-10-21. The key then goes into an api-key header, and llm_model "
-        "names the deployment.",
+        "Azure OpenAI: version of its API, such as 2024-10-21; llm_model names the deployment.",
     )
     llm_chat_template: str = setting("llama3", "For completions: llama3, none, or a file holding {system} and {user}.")
     llm_answer: str = setting(
         REASONED,
-        "Answer with knowledge, analysis and label in tags, or one token; goals: one query about all goals of "
-        "--goal_key, whose answer has a line for each.",
+        "Answer with knowledge, analysis and label in tags, one token, or a line for each goal of --goal_key.",
         choices=(REASONED, LABEL, BY_GOAL),
     )
     llm_constraint: str = setting(
         "none",
-        "The server's syntax for constraining an answer to the labels.",
+        "Syntax of the server that constrains an answer to the labels.",
         choices=("none", "vllm", "sglang", "llamacpp", "json_schema"),
     )
     llm_extra_body: str = setting(
         "",
-        "JSON object of further fields of every request, the embeddings' included, which replace those sent otherwise, "
-        'such as {"enable_thinking": false}.',
+        "JSON object of fields for every request, which replace those sent otherwise.",
     )
     llm_extra_headers: str = setting(
         "",
-        "JSON object of further headers of every request, the embeddings' included; a value env:NAME is that "
-        "environment variable's.",
+        "JSON object of headers for every request; a value env:NAME is that variable's.",
         secret=True,
     )
     llm_batch_size: int = setting(
-        100, "Most prompts in a request of completions, and answers in a commit to the label store.", within=COUNT
+        100, "Most prompts in a request of completions, and answers in a commit.", within=COUNT
     )
-    llm_max_in_flight: int = setting(
-        16, "Most requests in flight, for each reward type that asks, at all its servers together.", within=COUNT
-    )
+    llm_max_in_flight: int = setting(16, "Most requests in flight of a reward type.", within=COUNT)
     llm_max_per_sec: float = setting(
         0.0,
-        "Most prompts sent in a second, for each reward type that asks; 0: as many as the server answers, but 100 to "
-        "the rule-based judge where environments run on the CPU beside it.",
+        "Most prompts a second of a reward type; 0: no limit, but 100 to a judge on the same CPU.",
         within="[0, inf)",
     )
-    llm_max_backlog: int = setting(
-        10000, "Most pending queries; the oldest beyond it are dropped and counted.", within=COUNT
-    )
+    llm_max_backlog: int = setting(10000, "Most pending queries; the oldest beyond are dropped.", within=COUNT)
     llm_temperature: float = setting(0.1, "Sampling temperature.")
     llm_max_tokens: int = setting(4096, "Longest answer, in tokens.", within=COUNT)
     llm_timeout_secs: float = setting(120.0, "Time-out of a request, which is then retried.", within=POSITIVE)
     llm_max_retries: int = setting(5, "Retries of a failing query before it is put aside.")
-    llm_max_labels: int = setting(
-        0, "Most answers that are held for a model and a prompt; then no more are asked for. 0: no limit."
-    )
+    llm_max_labels: int = setting(0, "Most answers for a model and a prompt; 0: all.")
     ask: str = setting(
         "auto",
-        "What is asked next: what a model is unsure of, weighted by how often it is met (uncertain), or everything new "
-        "(new); auto: uncertain with --goal_suggester model, else new.",
+        "Asked next: what a model is unsure of, or all that is new; auto: uncertain with --goal_suggester model.",
         choices=("auto", "uncertain", "new"),
     )
     llm_required: bool = setting(False, "End at once when no server answers at the start.")
     prompt_version: str = setting("default", "Wording of the prompt.", choices=("default", "reworded"))
     goal_key: str = setting(
         "defaultgoal",
-        "Goal in the prompt that captions are judged by. Several, with commas between them: one agent for all of them, "
-        "which sees its episode's goal (--goal_conditioned).",
+        "Goal in the prompt; several, with commas: one agent for all, with --goal_conditioned.",
         choices=GOAL_KEYS,
         several=True,
     )

@@ -59,9 +59,7 @@ class TorchbeastConfig:
         fixed=True,
         flag="encoder_msg_model",
     )
-    use_crop: bool = setting(
-        False, "nle_torchbeast_encoder sees the glyphs around the hero (needs use_blstats).", fixed=True
-    )
+    use_crop: bool = setting(False, "nle_torchbeast_encoder sees a crop of glyphs (needs use_blstats).", fixed=True)
     use_glyphs: bool = setting(False, "nle_torchbeast_encoder sees the whole map of glyphs.", fixed=True)
     use_blstats: bool = setting(False, "nle_torchbeast_encoder sees the statistics line.", fixed=True)
 
@@ -72,15 +70,12 @@ class NetworkConfig:
 
     encoder_custom: str = setting(
         "auto",
-        "Observation encoder of the policy. auto: the one of --init_from, else the one that fits the environment; "
-        "generic_encoder reads any. An unknown one lists them all.",
+        "Encoder of the policy; auto: what fits the environment, or as --init_from; an unknown one lists all.",
         fixed=True,
     )
     image_scale: str = setting(
         "auto",
-        "Divisor of an image of integers in generic_encoder. space: the highest value of each channel, as the "
-        "environment's space names it; 255: also for small codes. auto: as the run, or that of --init_from, was "
-        "trained, else space.",
+        "generic_encoder: divisor of an image of integers: each channel's highest value, or 255.",
         choices=("auto", "space", "255"),
         fixed=True,
     )
@@ -93,7 +88,7 @@ class NetworkConfig:
     )
     policy_heads: str = setting(
         "linear",
-        "Heads of the policy: a layer each, or BK's, with a hidden layer each.",
+        "Heads of the policy: a layer each, or BK's, of two.",
         choices=("linear", "bk"),
         fixed=True,
     )
@@ -102,26 +97,23 @@ class NetworkConfig:
     )
     goal_conditioned: bool = setting(
         False,
-        "The policy sees the goal of its episode, of several in --goal_key; else its state's open goals.",
+        "The policy sees its episode's goal, of several in --goal_key, else its state's open goals.",
         fixed=True,
     )
     goal_input: str = setting(
         "",
-        "What a goal_conditioned policy sees of its episode's goal: which of --goal_key it is (index), or the words of "
-        "--goal_texts, so that a goal in other words can be tried (text); empty: index.",
+        "What a goal_conditioned policy sees: which of --goal_key it is, or the words of --goal_texts.",
         choices=("", "index", "text"),
         fixed=True,
     )
     language_state: bool = setting(
         False,
-        "The policy also reads the caption of its state: the text by a message network; of an environment on an "
-        "accelerator, the bits that stand for it.",
+        "The policy also reads its state's caption.",
         fixed=True,
     )
     precision: str = setting(
         "float32",
-        "Precision of the policy's computations; its parameters, state and losses are float32. auto: bfloat16 on "
-        "accelerators, float32 elsewhere.",
+        "Precision of the policy's computations; auto: bfloat16 on accelerators, else float32.",
         choices=("float32", "bfloat16", "tf32", "auto"),
     )
     rgbcrop: RgbcropConfig = RgbcropConfig()
@@ -133,24 +125,21 @@ class NetworkConfig:
 class LearnerConfig:
     """V-trace, PPO clip, Adam."""
 
-    batch_size: int = setting(
-        1024, "Environment steps per update, over all processes; a multiple of rollout; 0: what suits the machine."
-    )
+    batch_size: int = setting(1024, "Environment steps of an update, a multiple of rollout; 0: by the machine.")
     rollout: int = setting(32, "Unroll length: steps of a trajectory (T).", within=COUNT)
     recurrence: int = setting(32, "Steps through which gradients flow; must equal rollout.", within=COUNT)
     num_batches_per_iteration: int = setting(1, "Batches collected at a time; only 1 is supported.", within=COUNT)
     ppo_epochs: int = setting(
-        1, "Passes over a batch. Of several, and of minibatches, value targets and advantages are computed once.",
+        1, "Passes over a batch, with the same targets and advantages.",
         within=COUNT,
     )  # fmt: skip
     num_minibatches: int = setting(
-        1, "Minibatches of a batch: whole trajectories, shuffled again in each pass, within each device's shard.",
+        1, "Minibatches of a batch: whole trajectories, shuffled in each pass.",
         within=COUNT,
     )  # fmt: skip
     num_batches_to_accumulate: int = setting(
         1,
-        "Batches that may wait for the learner, beside the one that it learns from; then the environments pause. At "
-        "least one group's trajectories may wait, and unrolls that end at that moment are added to them.",
+        "Batches that may wait for the learner before environments pause.",
         within=COUNT,
     )
     gamma: float = setting(0.99, "Discount factor of a step.", within="[0, 1]")
@@ -158,7 +147,7 @@ class LearnerConfig:
     adam_eps: float = setting(1e-6, "Adam's epsilon.", within=POSITIVE)
     adam_beta1: float = setting(0.9, "Adam's first moment decay.", within="[0, 1)")
     adam_beta2: float = setting(0.999, "Adam's second moment decay.", within="[0, 1)")
-    max_grad_norm: float = setting(4.0, "Global norm to which gradients are clipped; 0 turns clipping off.")
+    max_grad_norm: float = setting(4.0, "Global norm to which gradients are clipped; 0: none.")
     ppo_clip_ratio: float = setting(0.1, "Clip range e: probability ratios within [1/(1+e), 1+e].", within=POSITIVE)
     ppo_clip_value: float = setting(1.0, "Change of a value beyond which its loss is clipped.", within=POSITIVE)
     value_loss_coeff: float = setting(0.5, "Weight of the value loss.")
@@ -167,19 +156,17 @@ class LearnerConfig:
     with_vtrace: bool = setting(True, "V-trace targets; the only ones supported.")
     vtrace_rho: float = setting(1.0, "V-trace's rho clip threshold.", within=POSITIVE)
     vtrace_c: float = setting(1.0, "V-trace's c clip threshold.", within=POSITIVE)
-    gae_lambda: float = setting(
-        1.0, "V-trace's lambda, a factor of its traces; where the newest policy acted, that of GAE.", within="[0, 1]"
-    )
+    gae_lambda: float = setting(1.0, "V-trace's lambda; where the newest policy acted, that of GAE.", within="[0, 1]")
     max_policy_lag: int = setting(
-        1000, "Samples at least this many policy versions old are masked out of the loss.", within=COUNT
+        1000, "Policy versions from which on samples are masked out of the loss as too old.", within=COUNT
     )
     bootstrap: str = setting(
         "value",
-        "Bootstrap value: of the observation after the last step, or the published system's stand-in.",
+        "Bootstrap value: of the observation after the last step, or as published.",
         choices=("value", "published"),
     )
     max_bad_updates: int = setting(
-        20, "Updates skipped in a row, for NaN or inf in loss or gradients, after which the run ends.", within=COUNT
+        20, "Updates skipped in a row for NaN or inf, after which the run ends.", within=COUNT
     )
     reward_scale: float = setting(1.0, "Factor of the environment's reward.")
     reward_clip: float = setting(10.0, "Bound of the scaled environment reward's magnitude.", within=POSITIVE)
@@ -191,22 +178,17 @@ class PretrainedConfig:
 
     init_from: str = setting(
         "",
-        "Folder of a run whose policy's newest parameters a new run begins with; its optimizer and rewards are new.",
+        "Folder of a run whose newest policy this run begins with.",
         fixed=True,
     )
     guide: str = setting(
         "",
-        "Folder of a run whose policy, frozen, acts at some steps in the learning one's stead. It sees the goals of "
-        "this run.",
+        "Folder of a run whose frozen policy acts at some steps.",
     )
-    guide_prob: float = setting(0.5, "Probability that the guide acts at a step, at first.", within="[0, 1]")
-    guide_steps: int = setting(
-        0, "Environment steps over which guide_prob falls linearly to 0; 0: it does not fall.", within="[0, inf)"
-    )
+    guide_prob: float = setting(0.5, "Probability, at first, that the guide acts at a step.", within="[0, 1]")
+    guide_steps: int = setting(0, "Environment steps over which guide_prob falls to 0; 0: it stays.", within="[0, inf)")
     decay_after_reward: bool = setting(False, "guide_prob falls only after the first reward.")
-    train_after_reward: bool = setting(
-        False, "The policy learns only from the first reward on: from the batch in which all rewards add up to 1."
-    )
+    train_after_reward: bool = setting(False, "The policy learns nothing until the run's rewards add up to 1.")
 
 
 def check_pretrained(settings: PretrainedConfig) -> None:

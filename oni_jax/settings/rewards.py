@@ -12,12 +12,12 @@ class CaptionRewardConfig:
 
     count_exponent: float = setting(
         3.0,
-        "Episodic count bonus: a caption seen n times in an episode has its reward divided by n^this.",
+        "A caption seen n times in an episode has its reward divided by n^this.",
         flag="beta_count_exponent",
     )
     at: str = setting(
         "obs",
-        "Caption that step t is rewarded for: of the observation before its action, or of the one it caused.",
+        "Caption that a step is paid for: before its action, or after it.",
         choices=("obs", "next_obs"),
         flag="intrinsic_reward_at",
     )
@@ -25,7 +25,7 @@ class CaptionRewardConfig:
 
 @dataclasses.dataclass(frozen=True)
 class RewardModelConfig:
-    """Reward models that learn while the policy does."""
+    """Reward models."""
 
     learning_rate: float = setting(
         1e-4, "Adam's step size for a reward model.", within=POSITIVE, flag="reward_model_lr"
@@ -35,18 +35,18 @@ class RewardModelConfig:
     )
     gradient_steps_per_update: int = setting(
         32,
-        "Gradient steps of a reward model each time that labels come, while few are held.",
+        "Gradient steps when labels come, while few are held.",
         within=COUNT,
         flag="reward_model_gradient_steps_per_update",
     )
     few_labels: int = setting(
         25_000,
-        "Labels, or pairs, from which on a reward model makes one gradient step per update instead.",
+        "Labels, or pairs, from which on there is one gradient step an update.",
         flag="reward_model_few_labels",
     )
     dataset_size: int = setting(
         262_144,
-        "Labels, or pairs, held for a reward model; the oldest are replaced.",
+        "Labels, or pairs, that a reward model holds: the newest.",
         within=COUNT,
         flag="reward_dataset_size",
     )
@@ -58,7 +58,7 @@ class RankingConfig:
 
     encoder: str = setting(
         "nle_torchbeast_encoder",
-        "Observation encoder of the ranking reward models; its parts are those of the policy's.",
+        "Encoder of ranking reward models.",
         choices=("nle_torchbeast_encoder",),
         fixed=True,
         flag="reward_encoder",
@@ -69,7 +69,7 @@ class RankingConfig:
         within=COUNT,
         flag="online_dataset_subsample",
     )
-    remove_duplicated_obs: bool = setting(False, "online_motif: deduplicate a batch's captions before drawing pairs.")
+    remove_duplicated_obs: bool = setting(False, "online_motif: draw pairs from distinct captions.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,24 +78,24 @@ class RndConfig:
 
     features: str = setting(
         "observations",
-        "rnd and noveld: predict a random network of the normalised observations, or of the policy's encoding of them.",
+        "rnd, noveld: predict from the observations, or from the policy's encoding of them.",
         choices=("observations", "policy"),
         fixed=True,
         flag="rnd_features",
     )
     output_dim: int = setting(
         128,
-        "rnd and noveld: outputs of the random network. BK: 512.",
+        "rnd, noveld: outputs of the random network. BK: 512.",
         within=WIDTH,
         fixed=True,
         flag="rnd_output_dim",
     )
     learning_rate: float = setting(
-        1e-4, "rnd and noveld: Adam's step size for the predictor.", within=POSITIVE, flag="rnd_learning_rate"
+        1e-4, "rnd, noveld: Adam's step size for the predictor.", within=POSITIVE, flag="rnd_learning_rate"
     )
     update_proportion: float = setting(
         0.25,
-        "rnd and noveld: fraction of a batch's observations that the predictor learns from.",
+        "rnd, noveld: fraction of a batch's observations that it learns from.",
         within="(0, 1]",
         flag="rnd_update_proportion",
     )
@@ -107,7 +107,7 @@ class NovelDConfig:
 
     alpha: float = setting(
         1.0,
-        "noveld: weight of the error before a step, which is taken from the one after it. ELLM: 1; NovelD: 0.5.",
+        "noveld: weight of the error before a step. ELLM: 1; NovelD: 0.5.",
         within="(0, 1]",
         flag="noveld_alpha",
     )
@@ -121,7 +121,7 @@ class AptConfig:
     neighbours: int = setting(12, "apt: nearest neighbours whose distances pay.", within=COUNT, flag="apt_neighbours")
     particles: int = setting(
         1024,
-        "apt: observations of a batch, drawn at random, among which neighbours are sought.",
+        "apt: observations of a batch among which neighbours are sought.",
         within="[2, inf)",
         flag="apt_particles",
     )
@@ -130,7 +130,7 @@ class AptConfig:
     )
     update_proportion: float = setting(
         0.25,
-        "apt: fraction of a batch's steps that the embedding learns from.",
+        "apt: fraction of a batch's steps that it learns from.",
         within="(0, 1]",
         flag="apt_update_proportion",
     )
@@ -142,7 +142,7 @@ class PotentialConfig:
 
     horizon: int = setting(
         5,
-        "bk-*: steps before the present one that a potential sees; bk-goal reads 4 of them.",
+        "bk-*: earlier steps that a potential sees; bk-goal: 4 of them.",
         aliases=("reward_model_horizon",),
         within="[1, 1000]",
         fixed=True,
@@ -150,13 +150,13 @@ class PotentialConfig:
     )
     warmup_steps: int = setting(
         50_000,
-        "bk-*: environment steps from which the potential's scale is taken; until then shaping pays nothing.",
+        "bk-*: environment steps without shaping that set the potential's scale.",
         fixed=True,
         flag="potential_warmup_steps",
     )
     shaping: str = setting(
         "corrected",
-        "bk-*: potential-based shaping, or as BK's published code does it: late, and across the ends of episodes.",
+        "bk-*: potential-based shaping, or BK's published code's.",
         aliases=("shaping",),
         choices=("corrected", "published"),
         fixed=True,
@@ -177,8 +177,7 @@ class GoalPotentialConfig:
 
     threshold: float = setting(
         0.75,
-        "bk-goal: a step whose cosine to a goal is not above it has the potential 0. BK: 0.85, with bert-small, whose "
-        "cosines are larger.",
+        "bk-goal: cosine up to which a step has the potential 0. BK: 0.85, with bert-small.",
         aliases=("subgoal_reward_threshold",),
         within="[-1, 1]",
         fixed=True,
@@ -192,15 +191,14 @@ class EmbeddingsConfig:
 
     kind: str = setting(
         "sentences",
-        "bk-goal: what compares texts: a sentence encoder, the LLM server's /v1/embeddings, word vectors, or counts of "
-        "words and pairs of words, which know no meaning.",
+        "What compares texts: a sentence encoder, the server's /v1/embeddings, word vectors, or counts of words.",
         choices=("sentences", "server", "words", "grams"),
         fixed=True,
         flag="potential_embeddings",
     )
     model: str = setting(
         "",
-        "bk-goal: the encoder's folder (sentences), or the model's name (server); empty: the package's, or llm_model.",
+        "Folder of the encoder (sentences), or name of the model (server).",
         fixed=True,
         flag="potential_embedding_model",
     )
@@ -212,8 +210,7 @@ class RewardConfig:
 
     llm_reward_type: str = setting(
         "",
-        "Intrinsic reward; required unless reward_dir is given. `none`: the environment's reward alone. Several, with "
-        "commas between them, add up; other settings of reward and annotation then take one value, or one for each.",
+        "Intrinsic reward, or none; several, with commas, add up. Required unless reward_dir is given.",
         fixed=True,
     )
     llm_reward_coeff: float = setting(
@@ -222,38 +219,33 @@ class RewardConfig:
     extrinsic_reward_coeff: float = setting(1.0, "Weight of the environment's reward.", aliases=("extrinsic_reward",))
     llm_reward_value: str = setting(
         "label",
-        "online_cls and online_cls_reward_model: reward a caption by its label, 0 or 1, or its probability of helpful.",
+        "Pays the label, 0 or 1, or the probability of helpful (online_cls, online_cls_reward_model).",
         choices=("label", "probability"),
     )
     unanswered: str = setting(
         "nothing",
-        "online_cls: what a caption without a label pays: nothing, or what a classifier says that learns from the "
-        "labels (model).",
+        "online_cls: a caption without a label pays nothing, or what a classifier of the labels says.",
         choices=("nothing", "model"),
         fixed=True,
     )
     classification_threshold: float = setting(
         0.5,
-        "online_cls_reward_model: the reward is 1 above this probability of being helpful. Rewards of your own that "
-        "ask yes_no: an answer is yes above this probability.",
+        "Probability above which online_cls_reward_model pays 1, and yes_no's answer is yes.",
         within="[0, 1]",
     )
     eps_threshold_quantile: str = setting(
         "",
-        "Threshold: rewards not above it are 0. motif: a quantile of its training rewards (0.05, 0.1, ..., 0.95; 0.5 "
-        "when empty); online_motif: a normalised reward (-0.5); cosine-bow: a similarity (0).",
+        "Rewards up to it are 0; motif: a quantile (0.5), online_motif: a normalised reward (-0.5), "
+        "cosine-bow: a similarity (0).",
     )
-    rew_norm: bool = setting(True, "motif and online_motif: normalise and threshold the reward model's raw scores.")
+    rew_norm: bool = setting(True, "motif, online_motif: normalise and threshold raw scores.")
     reward_dir: str = setting(
         "",
-        "motif: folder that launch.train_reward wrote; implies --llm_reward_type motif. bk-code: file of code, or its "
-        "folder. bk-goal: folder of goals. ellm: folder of the goal model that launch.train_goals wrote.",
+        "What was made before: motif's reward model, bk-*'s code, network or goals, ellm's goal model.",
         aliases=("pretrain_path",),
         fixed=True,
     )
-    word_vectors: str = setting(
-        "", "cosine-bow, and bk-goal by words: word vectors, a fastText .bin or a word2vec text file (.vec, .txt)."
-    )
+    word_vectors: str = setting("", "A fastText .bin or a word2vec text file (.vec, .txt).")
     captions: CaptionRewardConfig = CaptionRewardConfig()
     model: RewardModelConfig = RewardModelConfig()
     ranking: RankingConfig = RankingConfig()

@@ -11,18 +11,18 @@ class RunConfig:
 
     train_dir: str = setting("./train_dir", "Folder of experiments.")
     experiment: str = setting(
-        "default_experiment", "Name of this run's folder, else that of --config; an existing run is resumed."
+        "default_experiment", "Name of this run's folder, else that of --config; a run that is there is resumed."
     )
     seed: int = setting(1, "Seed of networks, sampling and environments.", within="[0, 2147483648)")
     train_for_env_steps: int = setting(10_000_000_000, "Environment steps after which the run ends.", within=COUNT)
     train_for_seconds: float = setting(1e10, "Seconds after which the run ends.", within=POSITIVE)
-    save_every_sec: float = setting(120.0, "Seconds between checkpoints; 0 turns them off.")
-    save_every_steps: int = setting(0, "Environment steps between checkpoints; 0 turns them off.")
+    save_every_sec: float = setting(120.0, "Seconds between checkpoints; 0: none.")
+    save_every_steps: int = setting(0, "Environment steps between checkpoints; 0: none.")
     keep_checkpoints: int = setting(3, "Newest checkpoints kept.", within=COUNT)
-    save_milestones_sec: float = setting(0.0, "Seconds between checkpoints kept for ever; 0 turns them off.")
+    save_milestones_sec: float = setting(0.0, "Seconds between checkpoints kept for ever; 0: none.")
     on_sigusr1: str = setting(
         "stop",
-        "Action on SIGUSR1, Slurm's warning before the time limit: save and exit with code 0, or save and go on.",
+        "On SIGUSR1, as before Slurm's time limit: save and exit, or save and go on.",
         choices=("stop", "save"),
     )
     stats_avg: int = setting(100, "Episodes over which statistics are averaged.", within=COUNT)

@@ -14,20 +14,18 @@ class NetHackConfig:
 
     view: str = setting(
         "terminal",
-        "Source of NetHack's window of characters: the terminal with its menus, or the map alone, which is faster.",
+        "NetHack's window of characters: of the terminal with its menus, or of the map, faster.",
         choices=("terminal", "map"),
     )
-    share_code: bool = setting(True, "Games of a process use one copy of NetHack's code where possible: faster.")
+    share_code: bool = setting(True, "Games of a process share NetHack's code where possible: faster.")
     stepper: str = setting(
         "auto",
-        "What steps NetHack's games: auto: the C extension where it is built and knows this NLE and this system, else "
-        "Python; the games are the same.",
+        "What steps NetHack's games: the C extension where it is built, or Python.",
         choices=("auto", "python"),
     )
     engine: str = setting(
         "auto",
-        "NetHack's engine where games are stepped in C: auto: built if `make engine` has built it, else wheel; built: "
-        "from NLE's source, faster; wheel: as NLE's package has it. The games are the same.",
+        "NetHack's engine: NLE's, or that of `make engine`, faster; auto: built where it is.",
         choices=("auto", "wheel", "built"),
     )
 
@@ -38,14 +36,14 @@ class BabyAIConfig:
 
     size: int = setting(
         0,
-        "Side of BabyAI-Text's room, its walls included; 0: the level's own.",
+        "Side of BabyAI-Text's room with its walls; 0: the level's.",
         within="[0, 64]",
         fixed=True,
         flag="babyai_size",
     )
     num_distractors: int = setting(
         -1,
-        "Objects beside BabyAI-Text's targets; -1: the level's own.",
+        "Objects beside BabyAI-Text's targets; -1: the level's.",
         within="[-1, 1000]",
         fixed=True,
         flag="babyai_num_distractors",
@@ -58,55 +56,52 @@ class CrafterConfig:
 
     actions: str = setting(
         "",
-        "ELLM's actions: harder, 139, or easier, 27; empty: the task's own.",
+        "ELLM's actions: 139, or the 27 that do something; empty: the task's.",
         choices=("", "harder", "easier"),
         fixed=True,
         flag="crafter_actions",
     )
-    length: int = setting(0, "Steps of an episode of Crafter; 0: the task's own.", fixed=True, flag="crafter_length")
+    length: int = setting(0, "Steps of an episode of Crafter; 0: the task's.", fixed=True, flag="crafter_length")
     dying: str = setting(
         "",
-        "Whether an episode of Crafter ends without health; empty: the task's own.",
+        "Whether an episode of Crafter ends without health; empty: the task's.",
         choices=("", "on", "off"),
         flag="crafter_dying",
     )
     task: str = setting(
         "",
-        "What pays in Crafter instead of its own reward: a goal, such as `attack cow`, or several in an order, such as "
-        "`deforestation`; empty: the world's own reward.",
+        "Pays in place of Crafter's reward: a goal, such as `attack cow`, or a task of several, such "
+        "as `deforestation`.",
         flag="crafter_task",
     )
     subgoals: str = setting(
         "hidden",
-        "Goals on the way to --crafter_task: not needed, unless the task consists of them (hidden); to be reached in "
-        "their order, one at a time, which a goal_conditioned policy sees (shown); or each of them pays, too (paid).",
+        "Goals on the way to --crafter_task: not needed; needed in order, the policy sees the next; or each pays.",
         choices=("hidden", "shown", "paid"),
         flag="crafter_subgoals",
     )
     task_repeats: bool = setting(
         False,
-        "As published: an episode goes on when --crafter_task is solved, and its last goal pays again.",
+        "An episode goes on after --crafter_task, whose last goal pays again, as published.",
         flag="crafter_task_repeats",
     )
     view: str = setting(
         "tiles",
-        "What a policy sees of Crafter: numbers of the cells, and a vector of the rest (tiles); pictures of 64 x 64 "
-        "pixels (rgb); or ELLM's, the last 4 of 84 x 84 in grey (grey).",
+        "What a policy sees of Crafter: cells' numbers, pictures of 64 x 64 pixels, or ELLM's 4 of 84 x 84.",
         choices=("tiles", "rgb", "grey"),
         fixed=True,
         flag="crafter_view",
     )
     textures: str = setting(
         "plain",
-        "Of Crafter's pictures: ours, or the published ones, which the extra [crafter] installs.",
+        "Textures of Crafter's pictures: ours, or those of the extra [crafter].",
         choices=("plain", "published"),
         fixed=True,
         flag="crafter_textures",
     )
     maps: str = setting(
         "auto",
-        "Crafter's maps: from a stock, made once and kept on disk, or each episode's own, made when it begins; auto: a "
-        "stock in training, their own in evaluation, films and play.",
+        "Crafter's maps: from a stock, or each episode's own; auto: a stock in training.",
         choices=("auto", "stock", "exact"),
         flag="crafter_maps",
     )
@@ -115,61 +110,58 @@ class CrafterConfig:
 
 @dataclasses.dataclass(frozen=True)
 class GoalConfig:
-    """Goals that are suggested for an environment's states."""
+    """Suggested goals."""
 
     suggester: str = setting(
         "auto",
-        "Who suggests goals for a state: an LLM by its caption, a model that learns from the LLM's answers on the "
-        "device and so suggests at first sight (model), what its prerequisites allow (oracle), --crafter_task, all "
-        "goals, or some at random; auto: none unless a reward is ellm or the policy is goal_conditioned; then the "
-        "task, or an LLM where ellm has an --llm_server_addr, else the oracle.",
+        "Who suggests goals for a state, see docs/ellm.md; auto: where goals are needed the task, an "
+        "LLM with a server, else the oracle.",
         choices=("auto", "none", "llm", "model", "oracle", "task", "all", "random"),
         fixed=True,
         flag="goal_suggester",
     )
     answers: str = setting(
         "first",
-        "--goal_suggester model: the LLM's answer counts where there is one, and the model's elsewhere (first), or the "
-        "model's alone (model).",
+        "--goal_suggester model: the LLM's answer where there is one, or the model's alone.",
         choices=("first", "model"),
         fixed=True,
         flag="goal_answers",
     )
     success: str = setting(
         "strict",
-        "What reaches a goal: an action that took effect; loose: also one that names what is faced or owned, as "
-        "published; tried: any action of that name.",
+        "What reaches a goal: an action with effect; loose: also naming what is faced or owned; tried: any.",
         choices=("strict", "loose", "tried"),
         fixed=True,
         flag="goal_success",
     )
     repeats: bool = setting(False, "A goal pays each time, not once an episode.", fixed=True, flag="goal_repeats")
-    count: int = setting(5, "Goals suggested for a state at random.", within=COUNT, fixed=True, flag="goal_count")
+    count: int = setting(
+        5, "Goals of --goal_suggester random for a state.", within=COUNT, fixed=True, flag="goal_count"
+    )
     parser: str = setting(
         "tolerant",
-        "Reads the goals in an LLM's answer: lists of any form, or only lines that begin with a dash, as published.",
+        "Reads goals in an LLM's answer: lists of any form, or of lines with a dash, as published.",
         choices=("tolerant", "strict"),
         fixed=True,
         flag="goal_parser",
     )
     similarity: str = setting(
         "exact",
-        "A goal is suggested by its own words, or by any that mean nearly the same (embeddings, those of "
-        "--potential_embeddings).",
+        "A goal is suggested by its own words, or by any of nearly the same meaning.",
         choices=("exact", "embeddings"),
         fixed=True,
         flag="goal_similarity",
     )
     threshold: float = setting(
         0.99,
-        "Cosine of embeddings above which words suggest a goal; reaching it pays that cosine.",
+        "Cosine of embeddings above which words suggest a goal.",
         within="[0, 1]",
         fixed=True,
         flag="goal_threshold",
     )
     table_size: int = setting(
         32768,
-        "Captions whose suggested goals the device holds; beyond, the oldest give way.",
+        "Captions whose goals the device holds; the oldest give way.",
         within=COUNT,
         fixed=True,
         flag="goal_table_size",
@@ -185,16 +177,13 @@ class EpisodeGoalConfig:
     )
     weights: str = setting(
         "",
-        "How often episodes have each goal of --goal_key: numbers with commas between them; empty: equally often.",
+        "How often episodes have each goal of --goal_key, with commas; empty: equally.",
         flag="goal_weights",
     )
-    steps: int = setting(
-        0, "Steps after which an episode's goal is drawn again; 0: it keeps its goal.", flag="goal_steps"
-    )
+    steps: int = setting(0, "Steps after which an episode's goal is drawn again; 0: never.", flag="goal_steps")
     texts: str = setting(
         "",
-        "--goal_input text: a text for each goal of --goal_key, with | between them; empty: the first sentences that "
-        "the prompt has for them.",
+        "Texts for the goals of --goal_key, with | between them; empty: the prompt's first sentences.",
         fixed=True,
         flag="goal_texts",
         joined="|",
@@ -208,12 +197,11 @@ class EnvConfig:
     root_env: str = setting("NetHackScore-v1", "Task id; an unknown one lists them all.")
     max_episode_steps: int = setting(5000, "Steps after which an episode is truncated.", within=COUNT)
     plugin: str = setting(
-        "", "Module that registers your environments, encoders or rewards; may be given several times.", repeated=","
+        "", "Module that registers your environments, encoders or rewards; may be repeated.", repeated=","
     )
     caption: str = setting(
         "auto",
-        "Captions: of the state, or of what the last action did (event); auto: event in Crafter where all rewards are "
-        "online_… or count, else state.",
+        "Captions of the state, or of what the last action did; auto: event in Crafter with online_… or count alone.",
         choices=("auto", "state", "event"),
         fixed=True,
     )
@@ -230,28 +218,24 @@ class ActorConfig:
     """Actor processes and their environments."""
 
     num_workers: int = setting(
-        0, "Actor processes; 0: one per CPU core, but for those left beside an accelerator.", within="[0, 1024]"
+        0, "Actor processes; 0: one per CPU core, fewer beside an accelerator.", within="[0, 1024]"
     )
-    num_envs_per_worker: int = setting(
-        20, "Environments in each actor process, a multiple of worker_num_splits; 0: what suits the machine."
-    )
+    num_envs_per_worker: int = setting(20, "Environments of an actor process; 0: by the machine.")
     worker_num_splits: int = setting(
-        2, "Groups of environments in a process: one steps while another waits for actions.", within=COUNT
+        2, "Groups of environments of a process: one steps while another waits.", within=COUNT
     )
     actor_pool: str = setting(
         "auto",
-        "Run environments in actor processes, or one by one in this process; auto: in processes, but those made for "
-        "accelerators on the learner's, batch_size / rollout of them.",
+        "Environments in actor processes, or in this one; auto: on the learner's devices where made for them.",
         choices=("auto", "process", "serial"),
     )
     num_answerers: int = setting(
         0,
-        "Threads that compute actions for the actor processes, each for a part of them; 0: one for each accelerator "
-        "that acts, where the cores suffice.",
+        "Threads that compute actions; 0: one for each accelerator that acts.",
         within="[0, 64]",
     )
     max_actor_restarts: int = setting(
-        10, "Actor processes that may be replaced within ten minutes; one more ends the run.", within="[0, inf]"
+        10, "Actor processes replaced within ten minutes before the run ends.", within="[0, inf]"
     )
 
 
@@ -259,23 +243,16 @@ class ActorConfig:
 class DevicesConfig:
     """Accelerators and processes of a run."""
 
-    learner_devices: int = setting(
-        0, "Accelerators of each process that learn, counted from the first; 0: all. A batch is sharded evenly."
-    )
-    inference_devices: int = setting(
-        0, "Accelerators of each process that act, counted from the last; 0: all, shared with learning."
-    )
+    learner_devices: int = setting(0, "Accelerators of each process that learn, from the first; 0: all.")
+    inference_devices: int = setting(0, "Accelerators of each process that act, from the last; 0: all.")
     cpu_devices: int = setting(
         1,
-        "Devices that a CPU without an accelerator counts as. Environments on the device run on a core each: 2 on two "
-        "cores train up to twice as fast.",
+        "Devices that a CPU counts as; environments on the device run on a core each.",
         within="[1, 256]",
     )
-    coordinator_address: str = setting("", "host:port of process 0, reachable by all; empty: taken from Slurm.")
-    num_processes: int = setting(
-        0, "Processes of this run; 0: the number of tasks of Slurm's step, 1 elsewhere.", within="[0, 65536]"
-    )
-    process_id: int = setting(-1, "Index of this process, from 0; -1: taken from Slurm.", within="[-1, 65536)")
+    coordinator_address: str = setting("", "host:port of process 0, reachable by all; empty: Slurm's.")
+    num_processes: int = setting(0, "Processes of this run; 0: Slurm's tasks, else 1.", within="[0, 65536]")
+    process_id: int = setting(-1, "Index of this process, from 0; -1: Slurm's.", within="[-1, 65536)")
 
 
 def num_processes(devices: DevicesConfig) -> int:

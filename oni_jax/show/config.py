@@ -33,8 +33,8 @@ class PlayConfig:
     )
     goal: str = setting(
         "",
-        "Goal at first, for an agent of several: one of the run's --goal_key, or with --goal_input text any text; "
-        "empty: the episode's. A key, listed beside the screen, switches to the next.",
+        "Goal at first, for an agent of several: one of --goal_key, or with --goal_input text any "
+        "text; empty: the episode's.",
     )
     steps_per_sec: float = setting(4.0, "Initial speed, unless a person plays.", within="[0.5, 128]")
     file: str = setting(

@@ -132,7 +132,7 @@ def build_training(
     world.suggest_by(rewards.acting(state.reward_state))
     resumed = resume_acting(world, saved, progress)
     # The learner.
-    step = build_step(config, peers.num, policy, rewards, world, actor.own_state, optimizer, replicas)
+    step = build_step(plan, peers.num, policy, rewards, world, actor.own_state, optimizer, replicas)
     learner = makers.learner(step, rewards, world, annotator, state, progress.updates, peers, guidance)
     learner.running_returns.restore(resumed)
     return Training(plan, folder, learner, world, annotator, checkpoints, progress)

@@ -39,6 +39,7 @@ from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError, counted
 from oni_jax.settings.learning import LearnerConfig
 from oni_jax.training.loop import Progress
+from oni_jax.training.memory import check_update_memory
 from oni_jax.types import Array, EnvSpec, GoalModelFn, PyTree, Trajectory
 from oni_jax.worlds.actors.actor_world import Acting, ActorWorld
 from oni_jax.worlds.actors.lockstep import LockstepWorld
@@ -226,7 +227,7 @@ def resume_acting(world: World, saved: Saved | None, progress: Progress) -> Mapp
 
 
 def build_step(
-    config: Config,
+    plan: Plan,
     num_processes: int,
     policy: ActorCritic,
     rewards: RewardSum,
@@ -236,7 +237,7 @@ def build_step(
     replicas: Replicas,
 ) -> Step:
     """Builds the compiled functions of an update; `own_state`: see `Actor`."""
-    learner = config.learner
+    config, learner = plan.config, plan.config.learner
     part = dataclasses.replace(learner, batch_size=learner.batch_size // num_processes)
     coeffs = RewardCoeffs(config.reward.extrinsic_reward_coeff, rewards.coeffs)
     apply = shard_policy(policy.apply, replicas)
@@ -248,7 +249,7 @@ def build_step(
 
     update = make_update_fn(loss_fn, shard_score(rewards, replicas), optimizer, unpack, epochs)
     pack = functools.partial(pack_shards, payload_sharding=world.payload_sharding, rewards=rewards, replicas=replicas)
-    return Step(pack, jit_update(update, replicas.sharding()))
+    return Step(pack, jit_update(update, replicas.sharding(), functools.partial(check_update_memory, plan)))
 
 
 def build_epochs(apply: Callable, learner: LearnerConfig, coeffs: RewardCoeffs, replicas: Replicas) -> Epochs | None:

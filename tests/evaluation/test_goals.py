@@ -1,6 +1,7 @@
 """Goals that a run's LLM suggests are there when its policy plays: by its answers, and by its model of them."""
 
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
@@ -86,3 +87,12 @@ def test_a_model_that_was_not_learnt_is_refused(tmp_path):
     run = goal_run(tmp_path / "run", "llm")
     with pytest.raises(UserError, match="run has learnt no model of an LLM's goals; name another, such as oracle"):
         run.evaluate(1, goal_suggester="model")
+
+
+def test_rewards_and_goals_of_a_run_are_read_once(tmp_path):
+    run = Run(goal_run(tmp_path / "run", "llm").folder)
+    scorer = read_scoring(run, run.config.env, None).scorer
+    shutil.rmtree(tmp_path / "run" / "checkpoints")  # as of a run that goes on
+    (tmp_path / "run" / "labels.sqlite").unlink()
+    goals = load_goals(run, run.config.env, None)
+    assert scorer and goals and goals.table

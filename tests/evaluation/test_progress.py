@@ -22,8 +22,9 @@ def lines(*counts: tuple[int, int], num_episodes: int = 64, limit: int = 400) ->
 
 
 def test_estimate_begins_with_whole_spans_of_steps():
-    assert lines((0, 0), (0, 64), (0, 64), (0, 640), (0, 1280)) == [
-        STARTING,
+    assert lines((0, 0), (0, 0), (0, 64), (0, 64), (0, 640), (0, 1280)) == [
+        f"{STARTING}, 10 s",
+        f"{STARTING}, 20 s",
         "0 of 64 episodes, 64 steps",
         "0 of 64 episodes, 64 steps; no step for 10 s, as while code compiles",
         "0 of 64 episodes, 640 steps",

@@ -10,6 +10,9 @@ from oni_jax.evaluation.episodes import Episode
 from oni_jax.evaluation.files import as_csv, as_json
 from oni_jax.evaluation.report import difference_lines, lines, number
 from oni_jax.evaluation.results import Evaluation, differences
+from oni_jax.settings.fields import UserError
+from oni_jax.show.report.evaluation_table import evaluation_parts
+from tests.support.trials import trial
 
 NAMES = ("return", "length", "dlvl", "gold", "xlvl", "scout", "kills", "end_status", "turns")
 ENDS = {1: "death", -1: "step limit", 2: "goal"}
@@ -124,6 +127,21 @@ def test_json_holds_everything():
     assert tree["differences"][0]["measures"]["return"]["mean"] == 25
     assert tree["differences"][1]["measures"]["return"] == {"mean": 0, "interval": [0, 0]}
     assert tree["other"]["player"] == BAD.player and tree["versions"]["nle"]
+
+
+@trial("evaluation damaged")
+def test_changed_digit_of_an_evaluation_is_noticed(tmp_path):
+    path, text = tmp_path / "evaluation.json", as_json([GOOD, BAD], BAD)
+    path.write_text(text)
+    assert len(evaluation_parts(str(path))) == 5
+    for damaged in (text.replace('"mean": 25.0', '"mean": 95.0'), text[:-5], "[" * 100_000, text.replace("25", "NaN")):
+        path.write_text(damaged)
+        with pytest.raises(UserError, match="is damaged, or not what launch.evaluate --json writes"):
+            evaluation_parts(str(path))
+    tree = json.loads(text)
+    del tree["checksum"]  # as an earlier version wrote it
+    path.write_text(json.dumps(tree))
+    assert len(evaluation_parts(str(path))) == 5
 
 
 def test_csv_has_a_row_an_episode():

@@ -186,3 +186,22 @@ def test_no_file_takes_the_place_of_a_closed_stream(tmp_path, closed):
     code = PRINTER.replace("sys.exit", f"open({str(tmp_path / 'a')!r}, 'w').write('mine')\nsys.exit")
     process = subprocess.run(["bash", "-c", f'exec "$0" -c "$1" {closed}', sys.executable, code])
     assert process.returncode == 7 and (tmp_path / "a").read_text() == "mine"
+
+
+WRITER = """
+import sys
+from oni_jax.host.files import write_atomically
+for _ in range(60):
+    write_atomically(sys.argv[1], sys.argv[2].encode() * 3_000_000)
+"""
+
+
+def test_processes_that_write_one_file_at_a_time_leave_it_whole(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"0")
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(path), letter]) for letter in "abc"]
+    while any(writer.poll() is None for writer in writers):
+        content = path.read_bytes()
+        assert len(content) in (1, 3_000_000) and content == content[:1] * len(content)
+    assert [writer.returncode for writer in writers] == [0, 0, 0]
+    assert [left.name for left in tmp_path.iterdir()] == ["file"]

@@ -89,6 +89,14 @@ def test_damaged_rows_and_summaries_are_listed_without_what_they_say(run, capsys
     assert name != "summary.json" or damage == "other types" or " damaged " in out[1]
 
 
+@trial("rows damaged")
+@pytest.mark.parametrize("damage", [name for name in TEXTS if name != "empty"])
+def test_run_that_died_is_no_imported_one_when_its_rows_are_damaged(run, capsys, damage):
+    (run / "summary.json").unlink()
+    DAMAGES[damage](run / "metrics.jsonl")
+    assert " died " in listed(run, capsys)
+
+
 @trial("settings damaged")
 @pytest.mark.parametrize("damage", [*TEXTS, *NO_FILES])
 def test_settings_that_are_none_end_a_program_with_a_line(run, damage):

@@ -15,8 +15,7 @@ import pytest
 
 from oni_jax.host.held_folders import held_folder
 from oni_jax.settings.fields import UserError
-from tests.offline.pairs import random_dataset
-from tests.support.launched import Launched
+from tests.integrity.programs import HELD, prepared, started
 from tests.support.lockless_disk import lockless_environment
 from tests.support.trials import trial
 
@@ -39,7 +38,6 @@ LOSSES: dict[str, Callable[[pathlib.Path], object]] = {
     "emptied": lambda folder: [path.unlink() for path in folder.iterdir()],
     "replaced": lambda folder: (folder.rename(f"{folder}2"), folder.mkdir()),
 }
-ABSENT = "127.0.0.1:9"  # a server that is away: programs wait for it
 
 
 @pytest.fixture
@@ -138,57 +136,28 @@ def test_lock_file_that_was_removed_is_made_again(folder):
             time.sleep(0.02)
 
 
-BABYAI = "--root_env=BabyAI-Text-GoToLocal-RedBall-S20"
-CATCH = "--root_env=Catch-v0 --encoder_custom=mlp_encoder --llm_reward_type=none --hidden_size=32"
-# Program -> its words; {at} is the folder that it writes.
-PROGRAMS = {
-    "sweep": f"seed=1-2 --train_dir={{above}} --experiment={{name}} -- {CATCH} --train_for_env_steps=100000000",
-    "train": f"{CATCH} --train_dir={{above}} --experiment={{name}}",
-    "write_potential": f"{BABYAI} --reward_dir={{at}} --llm_server_addr={ABSENT}",
-    "write_goals": f"{BABYAI} --reward_dir={{at}} --llm_server_addr={ABSENT}",
-    "annotate_segments": f"{BABYAI} --reward_dir={{at}} --llm_server_addr={ABSENT} --num_pairs=20",
-    "annotate_pairs": f"--directory={{at}} --llm_server_addr={ABSENT}",
-    "train_reward": "--dataset_dir={data} --train_dir={above} --experiment={name} --num_epochs=1000000",
-    "collect_pairs": "--directory={at} --num_env_steps=1000000000",
-    "collect_segments": f"{BABYAI} --policy=random --directory={{at}} --episodes=1000000",
-}
-# What each prints once it holds its folder.
-BEGINS = {
-    "sweep": "starts; output:", "train": "compiling the update", "annotate_pairs": "are done already",
-    "annotate_segments": "are done already", "train_reward": "labelled ones to learn from",
-}  # fmt: skip
 QUICK = ("annotate_pairs",)
 
 
 @trial("second start")
 @pytest.mark.parametrize(
-    "program", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in PROGRAMS]
+    "program", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in HELD]
 )
 @pytest.mark.parametrize("loss", ["there", "renamed"])
 def test_second_start_of_a_program_is_refused_in_a_line(tmp_path, program, loss):
-    data = random_dataset(tmp_path / "data")
-    (data / "preference").mkdir()
-    shutil.copy(data / "info" / "score.npy", data / "preference" / "none.npy")
-    at = tmp_path / "above" / "new"
-    if program == "annotate_pairs":
-        random_dataset(at)
-    if program == "train_reward":
-        subprocess.run([sys.executable, "-m", "launch.annotate_pairs", f"--directory={data}", "--annotator=score"])
-    words = PROGRAMS[program].format(at=at, above=at.parent, name=at.name, data=data).split()
-    first = Launched(f"launch.{program}", *words)
-    text = BEGINS.get(program, "")
-    scratch = at.parent  # collections play in a folder beside theirs
-    first.wait_for(lambda: text in first.output() if text else scratch.is_dir() and any(scratch.iterdir()), 120)
+    words, at, other = prepared(tmp_path, program), tmp_path / "above" / "new", tmp_path / "above" / "other"
+    first = started(tmp_path, program, words)
     first.process.send_signal(signal.SIGSTOP)
     if loss == "renamed" and at.is_dir():
-        at.rename(tmp_path / "above" / "other")
-        if program == "annotate_pairs":
-            random_dataset(at)
+        again = tmp_path / "again"  # what the program needs to be there
+        shutil.copytree(at, again)
+        at.rename(other)
+        again.rename(at)
     command = [sys.executable, "-m", f"launch.{program}", *words]
     refused = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert refused.returncode == 2 and refused.stderr.count("\n") == 1, refused
     assert "in use by another run" in refused.stderr or "another process labels" in refused.stderr
     first.process.send_signal(signal.SIGCONT)
-    if loss == "renamed" and (tmp_path / "above" / "other").is_dir():
+    if other.is_dir():
         output = first.finish(60)
         assert first.process.returncode == 1 and output.count("was renamed to") >= 2 and "Traceback" not in output

@@ -15,7 +15,9 @@ from oni_jax.answers.answerer import shipped_path
 from oni_jax.answers.form import read_answers
 from oni_jax.envs.registry import languages
 from oni_jax.runs.message_counts import MessageCounts
+from oni_jax.runs.plan import with_chosen_env
 from oni_jax.runs.run import Run
+from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.config import Config, config_to_json, with_values
 from oni_jax.types import Annotation, CaptionBatch, Item
 
@@ -97,6 +99,25 @@ def test_answers_of_a_run_become_a_file(tmp_path, capsys):
     }
     assert run("--verify", path) == 0 and "3 items" in capsys.readouterr().out
     assert run("--show", path) == 0 and "\\x1b[2J\\x3clabel>FOO" in capsys.readouterr().out
+
+
+def test_answers_of_a_run_of_several_goals_become_those_of_each(tmp_path, capsys):
+    folder = write_run(tmp_path / "run", {KILL: 1, WALL: 0}, goal_key="combat")
+    values = {"goal_key": "combat,gold", "goal_conditioned": True, "llm_answer": "goals"}
+    config = with_chosen_env(with_values(Run(str(folder)).config, values))
+    (folder / "config.json").write_text(config_to_json(config))
+    store = LabelStore(str(folder / "labels.sqlite"))
+    gold = load_prompt(AnnotationConfig(goal_key="gold"), languages()["nethack"]).digest
+    store.put_many("my-llm", gold, [(Annotation((KILL,), encode_label(0, 0.0)), "")])
+    store.close()
+    path = str(tmp_path / "mine.jsonl.gz")
+    assert run("--add", str(folder), "--out", path) == 0
+    file = read_answers(path, languages())
+    assert file.header.goals == ("combat", "gold")
+    assert {item[0]: row.answers for item, row in file.rows.items()} == {
+        KILL: (b"1 1.0", b"0 0.0"),
+        WALL: (b"0 0.0", None),
+    }
 
 
 def test_captions_without_an_answer_are_listed(tmp_path, capsys):

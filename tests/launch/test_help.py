@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from launch import __main__ as listing
-from launch import evaluate, flags, help, inspect_reward, named_configs, train
+from launch import evaluate, flags, help, inspect_reward, named_configs, plot, report, train
 from launch.program import split_words
 from launch.programs import examples, programs
 from oni_jax.settings.config import Config
@@ -156,3 +156,12 @@ def test_run_that_is_not_there_has_a_suggestion(tmp_path, capsys):
     assert f"did you mean {tmp_path}/first? Name a training run" in capsys.readouterr().err
     assert train.main([f"--resume={tmp_path}/frist"]) == 2
     assert f"did you mean {tmp_path}/first?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("program", [plot, report])
+def test_folder_without_runs_is_named(tmp_path, monkeypatch, capsys, program):
+    monkeypatch.chdir(tmp_path)
+    assert program.main(["mine"]) == 2
+    error = capsys.readouterr().err
+    assert f"there is no folder {tmp_path}/train_dir: go to where the run was trained" in error
+    assert error.count("\n") == 1

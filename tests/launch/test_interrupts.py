@@ -43,6 +43,15 @@ def test_program_that_starts_leaves_with_a_line(program, tmp_path):
     assert ended(process) == (130, "interrupted\n")
 
 
+@pytest.mark.parametrize("module", ["launch.programs", "typing", "dataclasses"])
+def test_program_whose_imports_begin_leaves_with_a_line(module):
+    stop = f"os.kill(os.getpid(), signal.SIGINT) if name == {module!r} else None"
+    hook = f"import os, signal, sys; sys.argv[0] = '-m'; sys.modules.pop({module!r}, None)"
+    finder = f"sys.meta_path.insert(0, type('', (), {{'find_spec': staticmethod(lambda name, *_: {stop})}}))"
+    process = started("-S", "-c", f"{hook}; {finder}; import launch, launch.train")
+    assert ended(process) == (130, "interrupted\n")
+
+
 @pytest.mark.parametrize("secs", [0.3, 0.8])
 def test_program_of_no_state_leaves_with_a_line(secs):
     process = started("-m", "launch.ask", "--llm_reward_type=online_cls", "--message=You kill the newt!")

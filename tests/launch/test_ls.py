@@ -115,6 +115,13 @@ def test_others_are_skipped_with_a_line(tmp_path, capsys):
     assert listed(capsys, str(tmp_path / "plots")) == ([], [])
 
 
+def test_run_that_has_not_written_its_settings_yet_starts(tmp_path, capsys):
+    (tmp_path / "new").mkdir()
+    with locked(tmp_path / "new"):
+        assert listed(capsys, str(tmp_path)) == ([], ["skipped new: a run that starts"])
+    assert listed(capsys, str(tmp_path)) == ([], ["skipped new: no run"])
+
+
 def test_it_is_quick():
     code = "import sys; from launch import ls; ls.main(['.']); assert not {'jax', 'scipy', 'flax'} & {*sys.modules}"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

@@ -10,6 +10,7 @@ from oni_jax.evaluation.inspection import inspect_reward
 from oni_jax.host.runtime import code_commit
 from oni_jax.runs.curves import last_value
 from oni_jax.runs.run import Run
+from oni_jax.settings.json_text import parsed_object
 
 
 @pytest.fixture(scope="module")
@@ -24,8 +25,8 @@ def run(tmp_path_factory):
 
 
 def test_the_last_row_counts_what_was_in_flight(run):
-    rows = [json.loads(line) for line in open(f"{run.folder}/metrics.jsonl")]
-    summary = json.load(open(f"{run.folder}/summary.json"))
+    rows = [parsed_object(line) for line in open(f"{run.folder}/metrics.jsonl")]
+    summary = parsed_object(open(f"{run.folder}/summary.json").read())
     assert summary["labels_held"] == len([x for x in inspect_reward(run.folder).captions if x.labels]) > 0
     common = {name for name in summary if name in rows[-1]} - {"env_steps_per_sec", "policy_lag_mean"}
     assert {name: rows[-1][name] for name in common} == {name: summary[name] for name in common}

@@ -10,6 +10,7 @@ from oni_jax.metrics.rows import histogram
 from oni_jax.metrics.sinks import JsonlSink, build_sinks, write_json
 from oni_jax.metrics.tensorboard_sink import ANSWERS_SECS, NewAnswers, answers_markdown
 from oni_jax.settings.fields import UserError
+from oni_jax.settings.json_text import SUM, parsed_object
 from oni_jax.settings.run import RunConfig
 from oni_jax.types import Answer
 from tests.metrics.rows import ANSWERS, ROW
@@ -19,7 +20,8 @@ from tests.support.trials import trial
 
 
 def lines_of(path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    """Returns the rows of a file, which agree with their checksums."""
+    return [parsed_object(line) for line in path.read_text().splitlines()]
 
 
 def test_jsonl_appends(tmp_path):
@@ -190,7 +192,8 @@ def test_write_json_is_whole_or_not_at_all(tmp_path):
     write_json(path, {"a": np.float32(2.5), "b": math.inf, "c": None})
     with pytest.raises(TypeError):
         write_json(path, {"a": object()})
-    assert json.loads(path.read_text()) == {"a": 2.5, "b": None, "c": None}
+    assert parsed_object(path.read_text()) == {"a": 2.5, "b": None, "c": None}
+    assert json.loads(path.read_text()).keys() == {"a", "b", "c", SUM}
     assert [file.name for file in tmp_path.iterdir()] == ["summary.json"]
 
 
@@ -199,5 +202,5 @@ def test_a_full_disk_leaves_the_summary_of_before(tmp_path, capsys):
     with full_disk(5):
         write_json(tmp_path / "summary.json", {"a": 2})
     assert capsys.readouterr().err.count("\n") == 1
-    assert json.loads((tmp_path / "summary.json").read_text()) == {"a": 1}
+    assert parsed_object((tmp_path / "summary.json").read_text()) == {"a": 1}
     assert [file.name for file in tmp_path.iterdir()] == ["summary.json"]

@@ -17,6 +17,7 @@ from oni_jax.rewards.bk.sandbox import Value
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.fields import UserError
 from tests.golden import data_file
+from tests.support.trials import trial
 
 NAME = "BabyAI-Text-GoToLocal-RedBall-S20"
 GOOD = "def compute_reward(obs, past_obs, past_actions):\n    return {}, {{'x': obs['x'][0]}}\n"
@@ -125,3 +126,20 @@ def test_the_judge_writes_one_and_the_conversation_goes_on(tmp_path, capsys):
     (tmp_path / "state.py").write_text("n = [0]\n" + GOOD.replace("obs['x'][0]", "1").format("n.append(1) or len(n)"))
     assert check_potential.main([str(tmp_path / "state.py"), *check]) == 2
     assert "keeps state between calls" in capsys.readouterr().err
+
+
+@trial("conversation damaged")
+def test_damaged_answer_of_a_conversation_is_refused(tmp_path, capsys):
+    words = ["--root_env", NAME, "--reward_dir", str(tmp_path / "p"), "--babyai_size", "8", "--num_samples", "2"]
+    assert write_potential.main([*words, "--num_rounds", "1"]) == 0
+    path = tmp_path / "p" / "answers.jsonl"
+    text = path.read_text()
+    for damaged in (text.replace("compute", "conpute"), text.replace("answer", "answes"), text[:-9], "[" * 100_000):
+        path.write_text(damaged)
+        capsys.readouterr()
+        assert write_potential.main([*words, "--num_rounds", "2"]) == 2
+        error = capsys.readouterr().err
+        assert "line 1 of answers.jsonl" in error and error.count("\n") == 1 and path.read_text() == damaged
+    path.write_text(json.dumps(json.loads(text)["answer"]) + "\n")  # as an earlier version wrote it
+    assert write_potential.main([*words, "--num_rounds", "2"]) == 0
+    assert "1 answers are there already" in capsys.readouterr().out

@@ -5,10 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 
+from oni_jax.metrics.sinks import JsonlSink
 from oni_jax.runs.curves import group_runs, last_value, mean_curve, series, smoothed
 from oni_jax.runs.run import Run
 from oni_jax.settings.fields import UserError
 from tests.show.report.runs import learning, row, write_run
+from tests.support.trials import trial
 
 
 def run(folder, rows, **settings):
@@ -78,12 +80,36 @@ def test_a_line_that_is_being_written_is_left_out(tmp_path):
     assert len(Run(str(folder)).metrics((), "a").env_steps) == 3
 
 
-@pytest.mark.parametrize("line", [b"{", b"[1]", b'{"env_steps": 3}', b'{"env_steps": "x", "secs": 1}', b"\xff", b""])
-def test_a_damaged_line_is_told(tmp_path, line):
+OF_ANOTHER_SUM = b'{"env_steps": 9000, "secs": 90.0, "checksum": 1}'
+
+
+@trial("rows damaged")
+@pytest.mark.parametrize(
+    "line",
+    [b"{", b"[1]", b'{"env_steps": 3}', b'{"env_steps": "x", "secs": 1}', b"\xff", b"", b"[" * 100_000, OF_ANOTHER_SUM],
+)
+def test_damaged_rows_are_left_out_and_counted(tmp_path, capsys, line):
     folder = write_run(tmp_path / "a", learning(1, 3))
-    with open(folder / "metrics.jsonl", "ab") as file:
-        file.write(line + b"\n")
-    with pytest.raises(UserError, match="metrics.jsonl: line 4 "):
+    for _ in range(2):
+        with open(folder / "metrics.jsonl", "ab") as file:
+            file.write(line + b"\n")
+    assert Run(str(folder)).metrics((), "a").env_steps.tolist() == [1000, 2000, 3000]
+    assert capsys.readouterr().out == f"{folder}/metrics.jsonl: 2 damaged rows are left out\n"
+
+
+@trial("rows damaged")
+def test_row_with_a_changed_digit_is_left_out(tmp_path, capsys):
+    folder = write_run(tmp_path / "a", [])
+    sink = JsonlSink(folder / "metrics.jsonl")
+    for number in range(3):
+        sink.write(10 * number, row(10 * number, float(number), mean_return=25.5))
+    sink.close()
+    text = (folder / "metrics.jsonl").read_text()
+    (folder / "metrics.jsonl").write_text(text.replace("25.5", "95.5", 1))
+    assert Run(str(folder)).metrics((), "a").metrics["mean_return"].tolist() == [25.5, 25.5]
+    assert "1 damaged row is left out" in capsys.readouterr().out
+    (folder / "metrics.jsonl").write_text(text.replace("25.5", "95.5"))
+    with pytest.raises(UserError, match="no rows"):
         Run(str(folder)).metrics((), "a")
 
 

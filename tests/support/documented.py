@@ -1,5 +1,6 @@
-"""The table of metrics: what it lacks, and how the docs show it."""
+"""The table of metrics: what it lacks, and how the docs list it."""
 
+import itertools
 import re
 from collections.abc import Iterable
 
@@ -13,7 +14,13 @@ def undocumented(names: Iterable[str]) -> list[str]:
     return sorted(name for name in names if not _PATTERN.fullmatch(name))
 
 
-def markdown_table() -> list[str]:
-    """Returns the lines of the table in the docs."""
-    lines = [f"| {name} | {metric.unit} | {metric.meaning} |" for name, metric in METRICS.items()]
-    return ["| name | unit | what |", "|---|---|---|", *lines]
+def markdown_list() -> list[str]:
+    """Returns the lines of the list in the docs. Names of one meaning that follow each other share a line."""
+    lines = []
+    for metric, group in itertools.groupby(METRICS, key=lambda name: METRICS[name]):
+        first, *others = group
+        shown = [f"`{first}`", *(f"`{name.rpartition('/')[2]}`" for name in others)]
+        names = ", ".join(shown) if len(shown) < 5 else f"{shown[0]} to {shown[-1]}"
+        unit = "" if first.endswith("_fraction") else metric.unit
+        lines.append(f"- {names}{f' ({unit})' if unit else ''}: {metric.meaning}")
+    return lines

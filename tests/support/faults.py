@@ -36,9 +36,10 @@ def free_port() -> int:
 
 
 class Server:
-    """A judge at a fixed address, with a log of its answers. One process at a time."""
+    """A judge of an environment at a fixed address, with a log of its answers. One process at a time."""
 
-    def __init__(self, folder: pathlib.Path):
+    def __init__(self, folder: pathlib.Path, root_env: str = ROOT_ENV):
+        self._root_env = root_env
         self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
         self._log = folder / "judge.jsonl"
@@ -46,7 +47,7 @@ class Server:
 
     def start(self, fault: str = "") -> None:
         """Starts the judge and waits until it listens; with a fault, every answer has it."""
-        words = [f"--port={self.port}", f"--log={self._log}"]
+        words = [f"--port={self.port}", f"--log={self._log}", f"--root_env={self._root_env}"]
         words += [f"--fault={fault}", "--fault_rate=1"] if fault else []
         command = [sys.executable, "-u", "-m", "tests.support.judge_faults", *words]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

@@ -6,10 +6,15 @@ import sys
 
 import pytest
 
+from benchmarks.harness import ROOT_ENV
+from benchmarks.soak import losses
+from benchmarks.soak_cases import BABYAI, CASES, CRAFTER
 from oni_jax.annotation.label_store import LabelStore
+from oni_jax.rewards.registry import REWARD_TYPES
 from tests.support.faults import LabelAudit, Sample, Server, compare, stored_labels, windows
 from tests.support.labelled import labelled
 
+OURS = [name for name, kind in REWARD_TYPES.items() if kind.make.__module__.startswith("oni_jax.")]
 KILL, KICK = (b"You kill the newt!",), (b"Ouch! That hurts.",)
 
 
@@ -66,3 +71,14 @@ def test_a_small_run_loses_nothing(part, tmp_path):
     assert (figures["labels"]["lost"], figures["labels"]["changed"], figures["labels"]["wrong"]) == (0, 0, 0)
     assert figures["left_over"] == 0
     assert figures.get("corrupt", 0) == 0 and figures.get("exit_code", 0) == 0
+
+
+def test_soak_has_each_reward_type_and_each_kind_of_world():
+    assert {case.reward_type for case in CASES.values()} == {*OURS}
+    assert {case.root_env for case in CASES.values()} == {ROOT_ENV, BABYAI, CRAFTER}
+    assert any("--answers=recorded" in case.flags for case in CASES.values())
+
+
+def test_losses_of_a_case_are_named():
+    figures = {"exit_code": 0, "left_over": 0, "unsaved_steps": 0, "labels": {"lost": 2, "changed": 0, "wrong": 0}}
+    assert losses(figures) == ["labels lost 2"] and losses({**figures, "labels": {}, "exit_code": 1}) == ["exit_code 1"]

@@ -74,8 +74,12 @@ FAULTS: Mapping[str, tuple[str, str]] = {
     ),
     "numbers of a run damaged": (
         "`summary.json`, the newest row of `metrics.jsonl` or the notes of a checkpoint hold no numbers where "
-        "there must be some",
-        "they count as if they were not there",
+        "there must be some, or the summary has another checksum",
+        "they count as if they were not there; `launch.ls` says `damaged` of the summary",
+    ),
+    "rows damaged": (
+        "rows of `metrics.jsonl` are damaged",
+        "each has a checksum: a damaged one is left out, and a line counts them",
     ),
     "label store locked": (
         "another process holds the label store at the start, or writes it for long",
@@ -131,6 +135,22 @@ FAULTS: Mapping[str, tuple[str, str]] = {
         "a program that writes a folder is killed, or gets SIGTERM",
         "after a kill the same command starts again. At SIGTERM the program ends within seconds, without a traceback, "
         "and leaves no process",
+    ),
+    "conversation damaged": (
+        "`answers.jsonl` of `write_potential` or `write_goals` is damaged",
+        "each answer has a checksum: the program names the line that is damaged, and asks nothing; exit code 2",
+    ),
+    "evaluation damaged": (
+        "a file of `launch.evaluate --json` is damaged",
+        "it has a checksum: `launch.report` refuses it in a line",
+    ),
+    "input damaged": (
+        "a file that a program reads is damaged: bits, cut, empty, doubled, text, other types, nested deeply",
+        "a line, and exit code 2; or the damaged part is left out, with a line. Never a traceback",
+    ),
+    "program's disk full": (
+        "the disk is full where another program writes",
+        "a line, and an exit code other than 0. No half a file stays, and what was there is as it was",
     ),
     "label store lost": (
         "the label store is removed, cut, overwritten or replaced while a run uses it",

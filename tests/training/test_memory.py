@@ -8,6 +8,7 @@ from oni_jax.rewards.dataset import DataSet
 from oni_jax.runs.plan import Machine
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError, with_values
+from oni_jax.training.memory import check_update_memory
 from oni_jax.training.plan import resolve
 from oni_jax.types import ArraySpec
 
@@ -64,6 +65,24 @@ def test_program_says_it_in_a_line(tmp_path, capsys, words, told):
     assert train.main([*words.split(), "--llm_reward_type=none", f"--train_dir={tmp_path}"]) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ") and error.count("\n") == 1 and told in error and "GiB: lower --" in error
+
+
+def test_update_that_does_not_fit_is_refused_before_it_runs(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("SLURM_MEM_PER_NODE", "330")  # MiB; the sum of what is sure before compiling is less
+    words = [f"--{name}={value}" for name, value in CATCH.items()]
+    words += ["--actor_pool=serial", "--hidden_size=64", "--num_workers=1", "--num_envs_per_worker=32"]
+    words += ["--batch_size=8192", "--rollout=128", "--recurrence=128", "--num_batches_to_accumulate=1"]
+    assert train.main([*words, "--train_for_env_steps=8192", f"--train_dir={tmp_path}"]) == 2
+    error = capsys.readouterr().err
+    assert "an update of 8,192 steps" in error and "there are 0.3 GiB: lower --batch_size" in error, error
+    assert error.count("\n") == 1
+
+
+def test_update_on_an_accelerator_counts_there():
+    plan = resolve(with_values(Config(), {"llm_reward_type": "none"}), Machine(8, GIB, 1, 40 * GIB))
+    check_update_memory(plan, 39 * GIB)
+    with pytest.raises(UserError, match="an update of .* steps 41.0.* there are 40.0 GiB on each accelerator"):
+        check_update_memory(plan, 41 * GIB)
 
 
 def test_sweep_s_jobs_are_refused_before_any_starts(tmp_path, capsys, monkeypatch):

@@ -3,11 +3,18 @@
 import pathlib
 
 from oni_jax.envs.base import Environment, Language, VectorEnv
-from oni_jax.envs.nethack.display import DISPLAY
+from oni_jax.envs.nethack.display import DISPLAY, KEY_WORDS
 from oni_jax.envs.nethack.native.layout import CannotStepError
 from oni_jax.envs.nethack.native.vector_env import BUILT, NativeVectorEnv, why_not_built
-from oni_jax.envs.nethack.tasks import TASKS
-from oni_jax.envs.nethack.vector_env import OBSERVATIONS, ON_REQUEST, NetHackVectorEnv, episode_seeds, nethack_spec
+from oni_jax.envs.nethack.tasks import EXTENDED_KEYS, TASKS
+from oni_jax.envs.nethack.vector_env import (
+    BLSTATS_NAMES,
+    OBSERVATIONS,
+    ON_REQUEST,
+    NetHackVectorEnv,
+    episode_seeds,
+    nethack_spec,
+)
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig, NetHackConfig
 from oni_jax.types import EnvSpec
@@ -38,12 +45,19 @@ def _make(config: EnvConfig, spec: EnvSpec, num_envs: int, seed: int, first_inde
         return NetHackVectorEnv(*arguments, why_python=str(reason))
 
 
+LANGUAGE = Language(
+    pathlib.Path(__file__).with_name("prompts"),
+    "oni_jax.envs.nethack.judge_rules",
+    actions=[KEY_WORDS[key] for key in EXTENDED_KEYS],  # the other tasks' keys are the first of these
+    name="nethack",
+    code={"blstats": BLSTATS_NAMES, "message": (), "chars": ()},
+)
 ENVIRONMENT = Environment(
     names=TASKS,
     make_spec=_spec,
     make=_make,
     on_request=ON_REQUEST,
-    language=Language(pathlib.Path(__file__).with_name("prompts"), "oni_jax.envs.nethack.judge_rules", name="nethack"),
+    language=LANGUAGE,
     display=DISPLAY,
     settings=(NetHackConfig,),
     about="NetHack, by its score, by the depth reached (Staircase), or by finding the Oracle",

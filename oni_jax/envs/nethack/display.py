@@ -30,11 +30,11 @@ def _key_words() -> dict[int, str]:
     return words
 
 
-_KEY_WORDS = _key_words()
+KEY_WORDS = _key_words()
 
 
 def _keys(config: EnvConfig) -> Sequence[ActionKey]:
-    return [ActionKey(key, _KEY_WORDS[key], chr(key).lower() not in "hjklyubn") for key in TASKS[config.root_env].keys]
+    return [ActionKey(key, KEY_WORDS[key], chr(key).lower() not in "hjklyubn") for key in TASKS[config.root_env].keys]
 
 
 DISPLAY = Display(_watch, _keys, MOVES)

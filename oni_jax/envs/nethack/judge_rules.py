@@ -6,10 +6,12 @@ preferred, and equal values are a tie.
 
 A goal in free text becomes combat, gold or stairs by the first keyword in it (GOAL_WORDS), negated clauses ("never",
 "not", "avoid") aside; without a keyword it is the default goal.
+
+Of two segments the one whose messages are worth more is better. A potential, and goals, are what was written down here.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from oni_jax.types import TIE
 
@@ -92,6 +94,23 @@ def judge_caption(goal: str, message: bytes) -> tuple[bool, str]:
     return False, "nothing that matters"
 
 
+_POTENTIAL = """\
+# Written beforehand by rules, not by an LLM: to be deep, experienced and healthy is good, whatever the task.
+
+
+def compute_reward(obs, past_obs, past_actions):
+    health = obs["hitpoints"] / max(1, obs["max_hitpoints"])
+    parts = {"depth": 0.2 * obs["depth"], "experience": 0.2 * obs["experience_level"], "health": health}
+    return sum(parts.values()), parts
+"""
+_GOALS = (
+    "You choose the action: down. Current observation: You descend the stairs.",
+    "You choose the action: search. Current observation: You find a hidden door.",
+    "Current observation: You kill it!",
+    "Current observation: $ - gold pieces.",
+)
+_ACTION = re.compile(rb"You choose the action: [a-z ]+\.")
+
 HARMFUL_EVENTS = ("miss", "harm")
 GOAL_WORDS: Mapping[str, str] = {
     "combat": r"fight\w*|fought|combat|battle\w*|attack\w*|kill\w*|slay\w*|hit|hunt\w*|monsters?",
@@ -125,6 +144,23 @@ def judge_pair(goal: str, first: bytes, second: bytes) -> int:
     """Returns 0 if the first is better for a goal, 1 if the second is, 2 for a tie."""
     gain = description_value(goal, second) - description_value(goal, first)
     return TIE if gain == 0 else int(gain > 0)
+
+
+def judge_segments(first: bytes, second: bytes) -> int:
+    """Returns 0 if the first segment is better, 1 if the second is, 2 for a tie: by the values of their messages."""
+    values = [description_value("zeroknowledge", _ACTION.sub(b"", segment)) for segment in (first, second)]
+    return TIE if values[0] == values[1] else int(values[1] > values[0])
+
+
+def write_potential() -> str:
+    """Returns the code of a potential: depth, experience and health, whatever the task."""
+    return _POTENTIAL
+
+
+def write_goals(segment: bytes) -> Sequence[str]:
+    """Returns goals for the end of a segment: the same for all, in the words of steps."""
+    del segment
+    return _GOALS
 
 
 def goal_of_words(words: str) -> str:

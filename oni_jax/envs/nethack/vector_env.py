@@ -19,6 +19,12 @@ from oni_jax.types import ArraySpec, EnvSpec
 
 RUNNING, ABORTED, DEATH, TASK_SUCCESSFUL = 0, -1, 1, 2  # end status
 
+BLSTATS_NAMES = (
+    *("x", "y", "strength_percentage", "strength", "dexterity", "constitution", "intelligence", "wisdom", "charisma"),
+    *("score", "hitpoints", "max_hitpoints", "depth", "gold", "energy", "max_energy", "armor_class", "monster_level"),
+    *("experience_level", "experience_points", "turns", "hunger", "burden", "dungeon", "level", "condition"),
+    "alignment",
+)
 BLSTATS_SCALE = np.zeros(27)
 BLSTATS_SCALE[[0, 1]] = 1 / 79, 1 / 21  # x, y
 BLSTATS_SCALE[[3, 4, 5, 6, 7, 8, 10, 11, 14, 15, 16, 18, 22]] = 1 / 10
@@ -53,8 +59,9 @@ OBSERVATIONS = {
     "message": ArraySpec(nethack.OBSERVATION_DESC["message"]["shape"], "uint8"),
     "glyphs": ArraySpec(nethack.OBSERVATION_DESC["glyphs"]["shape"], "int16"),
     "hero_xy": ArraySpec((2,), "uint8"),
+    "blstats": ArraySpec(nethack.OBSERVATION_DESC["blstats"]["shape"], "int32"),
 }
-ON_REQUEST = ("glyphs", "hero_xy")
+ON_REQUEST = ("glyphs", "hero_xy", "blstats")
 DEFAULT_SETTINGS = NetHackConfig()
 DEFAULT_OBSERVATIONS = tuple(name for name in OBSERVATIONS if name not in ON_REQUEST)
 
@@ -78,8 +85,9 @@ class NetHackVectorEnv(VectorEnv):
 
     Observations: `chars` and `colors` [12, 12] uint8, the screen around (x, y) of the statistics, zero outside
     (as published, though the terminal's map begins one row lower); `vector_obs` [27] float32, the statistics
-    scaled and clipped; `message` [256] uint8, zero padded; on request `glyphs` [21, 79] int16, the whole map, and
-    `hero_xy` [2] uint8, the hero's column and row in it. The caption is the message.
+    scaled and clipped; `message` [256] uint8, zero padded; on request `glyphs` [21, 79] int16, the whole map,
+    `hero_xy` [2] uint8, the hero's column and row in it, and `blstats` [27] int32, the statistics as they are,
+    see BLSTATS_NAMES. The caption is the message.
 
     Episode statistics. As of the observation at which the last action was taken: `dlvl` depth; `gold`; `xlvl`
     experience level; `scout` map squares known, each level as last seen; `kills` steps taken after a message about
@@ -365,3 +373,5 @@ class NetHackVectorEnv(VectorEnv):
             records["glyphs"] = self.arrays.glyphs[rows]
         if "hero_xy" in shown:
             records["hero_xy"] = blstats[:, : nethack.NLE_BL_Y + 1]
+        if "blstats" in shown:
+            records["blstats"] = blstats

@@ -24,7 +24,9 @@ class AskConfig:
     )
     num_messages: int = setting(20, "Captions taken of a file or a run.", within="[1, inf)")
     query: str = setting(
-        "", f"Kind of query: {', '.join(QUERIES)}, or a plugin's; empty: those that llm_reward_type asks."
+        "",
+        "Kind of query: classification, ranking, code, segments, goals, suggestions, "
+        "suggestions_strict, yes_no, a plugin's; empty: by llm_reward_type.",
     )
     compare_models: str = setting(
         "", "Models that are asked the same, with commas between them, and compared; they replace llm_model."

@@ -191,12 +191,26 @@ def _asked_for(config: AnswersConfig, file: AnswerFile) -> list[Item]:
 
 
 def _add(config: AnswersConfig) -> None:
-    """Writes the answers of a run's store to a file, added to those there; an answer that is there stays."""
+    """Writes the answers of a run's store to a file, added to those there; an answer that is there stays.
+
+    Raises:
+        UserError: it asks nothing, or several kinds of query, or see `_add_question`.
+    """
     run = Run(config.add)
-    asked, language = run.plan.questions, run.plan.language
-    if len(asked) != 1:
-        raise UserError(f"--add {config.add}: asks {len(asked)} kinds of query; a run with one becomes a file")
-    (annotation, name), (path, out) = asked[0], (store_path(run.plan.config, config.add), config.out)
+    kinds = {name for _, name in run.plan.questions}
+    if len(kinds) != 1:
+        raise UserError(f"--add {config.add}: asks {len(kinds)} kinds of query; a run with one becomes a file")
+    for annotation, name in run.plan.questions:
+        _add_question(config, run, annotation, name)
+
+
+def _add_question(config: AnswersConfig, run: Run, annotation: AnnotationConfig, name: str) -> None:
+    """Adds the answers to one question of a run, which has several where its agent has several goals.
+
+    Raises:
+        UserError: nobody was asked whose answers a file can hold, or the file holds others.
+    """
+    language, path, out = run.plan.language, store_path(run.plan.config, config.add), config.out
     if not (language and language.name):
         raise UserError(f"--add {config.add}: the Language of its environment has no name; give it one")
     if annotation.goal or annotation.prompt_file or annotation.prompt_version != AnnotationConfig.prompt_version:

@@ -17,7 +17,7 @@ from oni_jax.ops.moments import Moments, merge_moments, no_moments, normalise
 from oni_jax.rewards.combine import observations_after
 from oni_jax.rewards.registry import RewardContext
 from oni_jax.settings.fields import UserError
-from oni_jax.types import Array, ArraySpec, PyTree, Trajectory
+from oni_jax.types import OPEN_GOALS, Array, ArraySpec, PyTree, Trajectory
 
 Inputs = Mapping[str, Array]  # each [T, B, ...]
 
@@ -25,7 +25,12 @@ Inputs = Mapping[str, Array]  # each [T, B, ...]
 class Observations:
     """The observations that the policy reads, after each step; for networks with an encoder as the policy's.
 
-    Those that are numbers, rather than ids, are float32 and to be normalised.
+    Goals are left out: a state is no newer for being seen with another goal. Observations that are numbers, rather than
+    ids, are float32 and to be normalised.
+
+    Args:
+        context: of the reward.
+        goals: whether the encoder has an input for open goals.
 
     Attributes:
         names: of the observations.
@@ -33,9 +38,9 @@ class Observations:
         encoder: of these.
     """
 
-    def __init__(self, context: RewardContext):
+    def __init__(self, context: RewardContext, goals: bool = False):
         # Few bits would make errors of their own, where a prediction is good.
-        network = dataclasses.replace(context.config.network, precision="float32")
+        network = dataclasses.replace(context.config.network, precision="float32", goal_conditioned=goals)
         spec = env_spec(context.config.env, policy_observations(network))
         self.names, self.inputs = tuple(spec.observations), spec.observations
         self.encoder = find_encoder(network, spec).make(network, spec)
@@ -77,8 +82,9 @@ class PolicyFeatures(Observations):
                 "--rnd_features policy: reads the policy's parameters, which only training has: its reward can't be "
                 "computed afterwards"
             )
-        super().__init__(context)
         network = dataclasses.replace(context.config.network, precision="float32")
+        # What --goal_input adds is added to the encoding, and not read by the encoder.
+        super().__init__(context, goals=network.goal_conditioned and not network.goal_input)
         self._encode = self.encoder.apply
         zeros = {name: jnp.zeros((1, *x.shape), x.dtype) for name, x in self.inputs.items()}
         encoded, _ = jax.eval_shape(self.encoder.init_with_output, jax.random.key(0), zeros)
@@ -88,6 +94,8 @@ class PolicyFeatures(Observations):
 
     def _inputs(self, observations: Inputs, trajectory: Trajectory) -> Inputs:
         params = {"params": trajectory.policy_params["params"]["encoder"]}
+        if OPEN_GOALS in observations:
+            observations = {**observations, OPEN_GOALS: jnp.zeros_like(observations[OPEN_GOALS])}
         features = cast(Array, self._encode(params, merged(observations)))
         return {"features": features.reshape(*trajectory.rewards.shape, -1)}
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from oni_jax.envs.registry import offered_spec
+from oni_jax.envs.registry import offered_spec, seen_by_code
 from oni_jax.host.reporting import report
 from oni_jax.rewards.base import Reward
 from oni_jax.rewards.bk.code import Reads, arguments_read, read_code
@@ -58,8 +58,8 @@ class CodePotential(WindowPotential):
 
 
 def names_seen(config: Config) -> Sequence[str]:
-    """Returns the names of the observations that a code sees: all that the environment offers."""
-    return list(offered_spec(config.env).observations)
+    """Returns the names of the observations that a code sees."""
+    return [*(seen_by_code(config.env) or offered_spec(config.env).observations)]
 
 
 def observations(config: Config) -> Collection[str]:
@@ -70,7 +70,7 @@ def make(context: RewardContext) -> Reward:
     config, reward = context.config, context.config.reward
     path, code = read_code(reward.reward_dir)
     try:
-        sandbox = Sandbox(code, reward.bk_code.workers)
+        sandbox = Sandbox(code, reward.bk_code.workers, seen_by_code(config.env))
     except CodeError as error:
         raise UserError(f"{path}: {error}") from None
     horizon, warmup_steps = reward.potential.horizon, reward.potential.warmup_steps

@@ -8,7 +8,7 @@ import functools
 import math
 import secrets
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -31,6 +31,7 @@ SMALL = 32  # windows; of so few each is called apart, where one of them spoils 
 _TIMED_OUT, _CRASHED = "TimeoutError", "Crashed"
 _LIMITS = (_TIMED_OUT, "MemoryError", _CRASHED)  # failures that take long
 MAX_PROBLEM_CHARS = 300
+UNNAMED: Mapping[str, Sequence[str]] = {}
 _shown = functools.partial(one_line, max_chars=MAX_PROBLEM_CHARS)
 # The same in all processes and runs; nothing waits.
 _POLICY: Any = {
@@ -83,13 +84,14 @@ class Sandbox:
     Args:
         code: the source; the functions of `obs` and of the past alone, for calls in any order, share no state.
         num_workers: processes.
+        named: names of the numbers of observations, which it sees each by its name; see `Language.code`.
 
     Raises:
         CodeError: it does not parse or run, or has no `compute_reward`.
     """
 
-    def __init__(self, code: str, num_workers: int = 1):
-        self._code, self._num_workers = code, num_workers
+    def __init__(self, code: str, num_workers: int = 1, named: Mapping[str, Sequence[str]] = UNNAMED):
+        self._code, self._num_workers, self._named = code, num_workers, named
         self._pool = monty.Monty(
             min_processes=1,
             max_processes=num_workers,
@@ -152,7 +154,7 @@ class Sandbox:
         try:
             with self._session(number) as session:
                 observations, numbers = windows.distinct() if self._shares_observations else windows.apart()
-                columns = {name: _flat(x) for name, x in observations.items()}
+                columns = {name: _flat(x) for name, x in self._columns(observations)}
                 values = columns, numbers, windows.actions.tolist()
                 arguments = {f"{self._name}_{i}": value for i, value in enumerate(values)}
                 call = f"{self._name}({', '.join(arguments)}, {FUNCTION})"
@@ -165,6 +167,14 @@ class Sandbox:
         size = SMALL if number > SMALL else 1  # one that breaks a limit, or changes its arguments, is to spoil no other
         parts = [windows.take(range(i, min(i + size, number))) for i in range(0, number, size)]
         return [value for part in parts for value in self._call_all(part)]
+
+    def _columns(self, observations: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
+        """Yields what the code sees by name, of observations [N, ...]."""
+        for name, x in observations.items():
+            if parts := self._named.get(name):
+                yield from zip(parts, x.T, strict=True)
+            else:
+                yield name, x
 
     def _counted(self, problem: str) -> str:
         """Counts a window's problem, if it took long. Raises CodeError: there were too many."""

@@ -4,10 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from oni_jax.evaluation.report import BIASED, interval, number
-from oni_jax.host.json_files import read_json
+from oni_jax.host.files import read_regular
+from oni_jax.host.json_files import MAX_JSON_BYTES
 from oni_jax.ops.episode_sums import INTRINSIC_RETURN
 from oni_jax.ops.statistics import QUANTILES, Interval
 from oni_jax.settings.fields import UserError
+from oni_jax.settings.json_text import parsed_object
 
 
 class Part(NamedTuple):
@@ -25,11 +27,13 @@ def evaluation_parts(path: str, follows_links: bool = False) -> list[Part]:
         UserError: the file can't be read, or is of another kind.
     """
     try:
-        return list(_parts(read_json(path, follows_links=follows_links)))
+        return list(_parts(parsed_object(read_regular(path, MAX_JSON_BYTES, follows_links))))
     except OSError as error:
         raise UserError(f"--evaluation {path}: can't be read ({error.strerror}); name another file") from None
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError):
-        raise UserError(f"--evaluation {path}: is not what launch.evaluate --json writes; name another file") from None
+        raise UserError(
+            f"--evaluation {path}: is damaged, or not what launch.evaluate --json writes; name another file"
+        ) from None
 
 
 def _parts(tree: Mapping[str, Any]) -> Iterator[Part]:

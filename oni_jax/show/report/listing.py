@@ -82,13 +82,17 @@ def list_runs(folder: str) -> tuple[list[ListedRun], list[str]]:
         folder = os.path.dirname(os.path.abspath(folder))
     else:
         names, foreign = _find(folder)
-    runs, skipped = [], [f"{printable(name)}: no run" for name in foreign]
+    runs, skipped = [], [f"{printable(name)}: {_why_foreign(os.path.join(folder, name))}" for name in foreign]
     for name in sorted(names, key=_by_numbers):
         try:
             runs.append(read_listed(os.path.join(folder, name), name))
         except UserError as error:
             skipped.append(printable(str(error)))
     return runs, skipped
+
+
+def _why_foreign(folder: str) -> str:
+    return "a run that starts" if is_running(folder) else "no run"
 
 
 def read_listed(folder: str, name: str) -> ListedRun:
@@ -98,9 +102,11 @@ def read_listed(folder: str, name: str) -> ListedRun:
     so_far = int(_number(row, "env_steps") or 0)
     steps = max([so_far, *saved]) if running else max(saved, default=so_far)
     mean = _number(row, "mean_return")
+    has_rows = os.path.lexists(metrics := os.path.join(folder, METRICS)) and os.lstat(metrics).st_size > 0
+    is_imported = bool(saved) and not has_rows
     return ListedRun(
         name=printable(name),
-        state=RUNNING if running else DAMAGED if is_damaged(folder) else _state(config, row, ended, bool(saved)),
+        state=RUNNING if running else DAMAGED if is_damaged(folder) else _state(config, row, ended, is_imported),
         root_env=printable(config.env.root_env),
         env_steps=steps,
         asked_steps=config.run.train_for_env_steps,
@@ -172,11 +178,11 @@ def _number(row: Mapping[str, Any], name: str) -> float | None:
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
-def _state(config: Config, row: Mapping[str, Any], ended: Mapping[str, Any], is_saved: bool) -> str:
+def _state(config: Config, row: Mapping[str, Any], ended: Mapping[str, Any], is_imported: bool) -> str:
     """Returns the state of a run that no process trains: that of its summary, unless it went on without one."""
     steps = _number(ended, "env_steps")
-    if steps is None:  # an imported run has a checkpoint only
-        return STOPPED if is_saved and not row else DIED
+    if steps is None:
+        return STOPPED if is_imported else DIED
     if (_number(row, "env_steps") or 0) > steps:
         return DIED
     if (state := ended.get("state")) in (FINISHED, STOPPED, DIED, UNSAVED):

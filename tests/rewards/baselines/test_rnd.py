@@ -11,6 +11,7 @@ from oni_jax.envs.registry import env_spec
 from oni_jax.learner.shards import shard_score
 from oni_jax.networks import ragged
 from oni_jax.networks.policy import init_params, make_policy
+from oni_jax.networks.registry import policy_observations
 from oni_jax.parallel import Replicas
 from oni_jax.rewards.registry import check_rewards, make_rewards
 from oni_jax.rewards.terms import RewardSum
@@ -18,9 +19,10 @@ from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError, with_values
 from oni_jax.settings.learning import NetworkConfig
 from oni_jax.settings.rewards import RewardConfig
-from oni_jax.settings.worlds import EnvConfig
-from oni_jax.types import Trajectory
+from oni_jax.settings.worlds import EnvConfig, GoalConfig
+from oni_jax.types import OPEN_GOALS, Trajectory
 from tests.rewards.test_conformance import KEY, captions_of, teach, trajectory_of
+from tests.support import signals_plugin
 from tests.support.processes import equal_on_devices
 
 T, B, GAMMA = 4, 6, 0.99
@@ -162,6 +164,37 @@ def test_novelty_pays(features):
         x[:, B // 2 :] = new[name][:, B // 2 :]
     (given,), _ = score(state, later, ({},), KEY)
     assert np.median(given[:, B // 2 :]) > 10 * np.median(given[:, : B // 2])
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"), [("rnd", {}), ("noveld", {}), ("apt", {}), ("rnd", {"rnd_features": "policy"})]
+)
+def test_state_is_no_newer_for_another_open_goal(name, settings):
+    config = config_of(name, signals_plugin.NAME, **settings)
+    network = dataclasses.replace(config.network, goal_conditioned=True)
+    env = dataclasses.replace(config.env, goals=GoalConfig(suggester="oracle"))
+    config = dataclasses.replace(config, env=env, network=network)
+    spec = env_spec(env, policy_observations(network))
+    rewards = make_rewards(config, spec)
+    state = rewards.init(jax.random.key(0))
+    assert OPEN_GOALS in spec.observations
+    rng = np.random.default_rng(0)
+
+    def drawn(length):
+        return {x: rng.integers(0, 2, (length, B, *a.shape)).astype(a.dtype) for x, a in spec.observations.items()}
+
+    observations, finals = drawn(T + 1), drawn(T)
+    params = init_params(make_policy(network, spec), spec, jax.random.key(1)) if settings else ()
+    paid = []
+    for goal in (0, 1):
+        observations, finals = (
+            {**seen, OPEN_GOALS: np.full_like(seen[OPEN_GOALS], goal)} for seen in (observations, finals)
+        )
+        steps = trajectory_of(observations=observations, final_observations=finals, policy_params=params)
+        output = rewards.score(state, steps, rewards.prepare(captions_of([b""])), KEY)
+        paid.append(np.asarray(output.rewards))
+    assert paid[0].any()
+    np.testing.assert_array_equal(*paid)
 
 
 def test_an_episode_s_end_is_seen_and_not_the_next_one_s_beginning():

@@ -241,7 +241,7 @@ def test_of_recordings_of_a_rank_the_newest_comes_first(tmp_path):
         (("--experiment", "other"), "other/config.json can't be read"),
         (("--experiment", "empty"), "holds no rows yet"),
         (("--evaluation", "/nowhere.json"), "--evaluation /nowhere.json: can't be read"),
-        (("--evaluation", "{folder}/run/config.json"), "is not what launch.evaluate --json writes"),
+        (("--evaluation", "{folder}/run/config.json"), "not what launch.evaluate --json writes"),
         (("--html", "/nowhere/x.html"), "--html /nowhere/x.html: there is no folder /nowhere"),
         (("--html", "{folder}/link.html"), "link.html: is no regular file"),
         (("--dataset_dir", "/nowhere"), "/nowhere"),

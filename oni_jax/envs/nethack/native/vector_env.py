@@ -6,7 +6,7 @@ import functools
 import os
 import tempfile
 import weakref
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -242,7 +242,9 @@ class NativeVectorEnv(NetHackVectorEnv):
         if num_ended < 0:
             raise IndexError(f"an action is not in [0, {len(self._keys)}), or the games are closed")
         out.texts.captions[:] = self._messages(slice(None))
+        self._write_blstats(range(self.num_envs), records)
         if num_ended:
+            self._write_blstats(self.end_status.nonzero()[0].tolist(), out.finals)
             self._failed.update(
                 (i, failure_error(int(self._failures[i]), self._group)) for i in self._failures.nonzero()[0].tolist()
             )
@@ -270,8 +272,15 @@ class NativeVectorEnv(NetHackVectorEnv):
     def _observe(self, rows: slice, records: np.ndarray) -> None:
         self._set_layout(records)
         address, size = records.ctypes.data, records.itemsize
-        for i in range(*rows.indices(self.num_envs)):
+        indices = range(*rows.indices(self.num_envs))
+        for i in indices:
             self._stepper.library.oni_observe(self._group, i, address + i * size)
+        self._write_blstats(indices, records)
+
+    def _write_blstats(self, indices: Sequence[int], records: np.ndarray) -> None:
+        """Writes the only observation that C does not: it is shown to generated code alone."""
+        if "blstats" in self.spec.observations:
+            records["blstats"][indices] = self.arrays.blstats[indices]
 
     def _set_layout(self, records: np.ndarray) -> None:
         """Has C write records of this type."""
