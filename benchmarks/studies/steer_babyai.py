@@ -26,20 +26,13 @@ STUDY = Study(
     ),
     axes=("root_env=BabyAI-Text-GoToLocal-Pretraining-S20", "seed=1-3"),
     flags=(
-        "--extrinsic_reward_coeff 0 --caption event --answers recorded --batch_size 8192 --rollout 32 --encoder_custom mlp_encoder "
-        "--hidden_size 128 --use_rnn False --learning_rate 1e-3 --log_every_sec 0.25 "
+        "--extrinsic_reward_coeff 0 --caption event --answers recorded --batch_size 8192 --rollout 32 "
+        "--encoder_custom mlp_encoder --hidden_size 128 --use_rnn False --learning_rate 1e-3 --log_every_sec 0.25 "
         f"--train_for_env_steps {len(GOALS) * STEPS_PER_GOAL}"
     ),
     metric="success",
-<<<<<<< HEAD
-    note=(
-        "The main contrast is of held-out episodes, which `python -m benchmarks.steering --study steer_babyai` plays "
-        "by the final policies: what the labels of each goal would pay under it minus under the others. The labels are "
-        "a language model's, of the 118 events that the rooms have."
-=======
     notes=(
         "`python -m benchmarks.steering --study steer_babyai` plays held-out episodes, for the main contrast.",
-        "The labels are those of fixed rules, not of an LLM.",
->>>>>>> main
+        "The labels are a language model's, of the 118 events that the rooms have.",
     ),
 )
