@@ -20,7 +20,8 @@ from absl import flags
 from benchmarks.harness import JSON, alternate, measure_rate, num_repeats, ratio, run_app, sized, spread, write_report
 from benchmarks.training import train
 from launch import annotate_segments, collect_segments, train_potential, write_goals
-from oni_jax.host.runtime import StopRequest, no_garbage_collection
+from oni_jax.host.memory import no_garbage_collection
+from oni_jax.host.runtime import StopRequest
 from oni_jax.offline.play import random_episodes, windows_of
 from oni_jax.rewards.bk.code import read_code
 from oni_jax.rewards.bk.sandbox import Sandbox

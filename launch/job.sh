@@ -8,6 +8,7 @@ NUM_SERVER_GPUS=${NUM_SERVER_GPUS:-1} # of those that the server and training sh
 # Where training is on another node than the server, this must listen on all interfaces, as vLLM does.
 SERVER_COMMAND=${SERVER_COMMAND:-'vllm serve "$MODEL" --port "$PORT" --enable-prefix-caching'\
 " --tensor-parallel-size $((NUM_SERVER_GPUS > 1 ? NUM_SERVER_GPUS : 1))"}
+MAX_KILLS=${MAX_KILLS:-3} # times that a job whose task was killed goes back into the queue
 SERVER_LOG=${SERVER_LOG:-llm_server-${id:-local}.log}
 export ONI_STARTED_BY # the command that began this, which training shows at its end
 export SLURM_EXPORT_ENV=ALL # or a step would have of this only what sbatch's --export named
@@ -132,6 +133,17 @@ train() {
     [ -z "$lost" ] || code=1
 }
 
+# Whether a task was killed from outside, as for its memory, and not for the last of $MAX_KILLS times. srun's exit code
+# is the highest of its tasks', and those that end because another is gone end by themselves: an error is below 128.
+was_killed() {
+    local kills="killed-$job.log"
+    [[ $code == 137 && -n $job && -z "$asked$over" ]] || return 1
+    say "a task was killed (exit code $code)" | tee -a "$kills"
+    (($(wc -l < "$kills") <= MAX_KILLS)) && return
+    say "killed more than $MAX_KILLS times, see $kills: this job ends here"
+    return 1
+}
+
 # Ends a job with training's exit code, or puts it back into the queue, which ends the script at once. 138 and 143:
 # USR1 or TERM ended training before it could listen. Preempted it has had TERM, saved and ended as if it was done.
 finish() {
@@ -143,6 +155,8 @@ finish() {
             say "the time limit came before training started, after $SLURM_RESTART_COUNT restarts: this job ends here"
             exit 1
         fi
+        again=yes
+    elif was_killed; then
         again=yes
     fi
     if [ -n "$again" ]; then

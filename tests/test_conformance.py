@@ -16,6 +16,7 @@ from oni_jax.envs.device.base import observe_all
 from oni_jax.envs.device.episodes import begin_episode, environment_key
 from oni_jax.envs.history import CAPTION
 from oni_jax.envs.registry import ENVIRONMENTS, env_spec, make_vector_env, own_spec
+from oni_jax.learner.compilations import CompilationCounter
 from oni_jax.learner.shards import shard_policy
 from oni_jax.networks.policy import ActorCritic, init_params, make_policy
 from oni_jax.networks.registry import ENCODERS, policy_observations
@@ -152,6 +153,11 @@ def test_what_people_can_play_is_shown_while_it_trains(environment):
     with closing(environment.display.watch(config, own_spec(config, (EVERYTHING,)), 7, 0, 0, "")) as watched:
         watched.reset(make_step_output(watched.spec, 1))
         expected = watched.terminal()
+        with closing(CompilationCounter()) as compilations:  # a person would wait at the first key
+            for _ in range(2):
+                watched.step(np.zeros(1, np.int32), make_step_output(watched.spec, 1))
+                watched.terminal()
+            assert compilations.count == 0
     if environment.device:
         env = environment.device(config)
         shown = env.draw(jax.device_get(env.scene(begin_episode(env, environment_key(7, 0), 0).state)))

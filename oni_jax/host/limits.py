@@ -1,4 +1,4 @@
-"""Limits of memory and cores that control groups (versions 1 and 2) and Slurm set. The smallest counts.
+"""Limits of memory and cores that control groups (versions 1 and 2) and Slurm set, the smallest; and of open files.
 
 A process's group may be nested, as Slurm's, systemd's and a container's are: the limits of all groups around it hold.
 """
@@ -6,12 +6,21 @@ A process's group may be nested, as Slurm's, systemd's and a container's are: th
 import math
 import os
 import re
+import resource
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 _ROOT = Path("/")
 _MEMORY_FILES = ("memory.max", "memory.high", "memory.limit_in_bytes")  # the last is version 1's
 _MEGABYTES = {"K": 2**-10, "": 1, "M": 1, "G": 2**10, "T": 2**20}
+
+
+def allow_open_files() -> None:
+    """Raises this process's limit of open files to the highest that it may have."""
+    _, highest = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):  # some systems have a lower one than they say
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest, highest))
 
 
 def memory_limit(root: Path = _ROOT, environment: Mapping[str, str] = os.environ) -> float:

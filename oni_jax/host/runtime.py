@@ -3,7 +3,6 @@
 import ctypes
 import errno
 import functools
-import gc
 import os
 import platform
 import resource
@@ -23,12 +22,13 @@ from multiprocessing.process import BaseProcess
 
 from oni_jax.host.limits import core_limit, memory_limit
 from oni_jax.host.reporting import report
-from oni_jax.settings.fields import UserError
+from oni_jax.settings.fields import UserError, printable
 
 LOWEST_PRIORITY = 19  # niceness
 _SPAWN = get_context("spawn")
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 KILL_SECS = 5.0  # for a killed process to end; one that waits for a dead disk does not
 LEAVE_SECS = 3.0  # grace period after a second SIGINT
 LEFT_AT_ONCE = "interrupted twice: left at once"
@@ -53,6 +53,9 @@ def ending(error: BaseException) -> tuple[int, str]:
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         return 2, f"error: too many open files: {most:,} are allowed; raise `ulimit -n`, or lower --num_workers"
+    if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        where = f"{error.filename} can't be written" if error.filename else "shared memory or a file can't be made"
+        return 1, printable(f"error: {where} ({error.strerror}); make room, and start the same command again")
     if isinstance(error, KeyboardInterrupt):
         return 130, str(error) or "interrupted"
     return 1, f"error: {error}" if isinstance(error, ChildError | UnsavedError) else ""
@@ -83,13 +86,6 @@ def memory_bytes() -> int:
 def num_cores() -> int:
     """Returns the number of cores that this process may use, by its affinity, control groups and Slurm."""
     return int(min(len(os.sched_getaffinity(0)), core_limit()))
-
-
-def allow_open_files() -> None:
-    """Raises this process's limit of open files to the highest that it may have."""
-    _, highest = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(OSError, ValueError):  # some systems have a lower one than they say
-        resource.setrlimit(resource.RLIMIT_NOFILE, (highest, highest))
 
 
 def return_memory() -> None:
@@ -386,18 +382,6 @@ class WaitClock:
         elapsed, waited = now - self._since, self._waited_secs
         self._since, self._waited_secs = now, 0.0
         return min(1.0, waited / elapsed) if elapsed > 0 else 0.0
-
-
-@contextmanager
-def no_garbage_collection() -> Iterator[None]:
-    """Pauses the search for reference cycles: among a million new lists it takes ten times as long as making them."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 class Every:

@@ -3,8 +3,11 @@
 import re
 from collections.abc import Mapping
 
+import jax
+import numpy as np
+
 from oni_jax.host.reporting import report
-from oni_jax.learner.update import SOURCES
+from oni_jax.learner.update import SOURCES, TrainState
 from oni_jax.settings.fields import UserError
 
 ADVICE = "find the cause, or lower {flag}, and resume from the newest checkpoint"
@@ -46,3 +49,12 @@ class BadUpdates:
                 f"--max_bad_updates {self._limit}: that many updates in a row were skipped; not finite first: "
                 f"the {self._first}; {ADVICE.format(flag='--learning_rate')}"
             )
+
+
+def why_unfit(state: TrainState) -> str:
+    """Returns why a training state must not be saved; empty when it can be."""
+    try:
+        leaves = jax.device_get(jax.tree.leaves((state.params, state.opt_state)))
+    except RuntimeError:
+        return "the failed update had donated the training state's buffers"
+    return "" if all(np.isfinite(x).all() for x in leaves) else "NaN or inf in parameters or Adam's moments"

@@ -1,8 +1,5 @@
 """Reward types by name. A new one is a file and a line of REWARD_TYPES; a plugin's calls `register_reward`."""
 
-import functools
-import importlib
-import itertools
 import sys
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,9 +12,9 @@ from oni_jax.envs.base import Environment
 from oni_jax.envs.goals import BY_LLM, MODEL
 from oni_jax.envs.registry import find_environment
 from oni_jax.host.plugins import load_plugins
-from oni_jax.host.run_files import trained_at
 from oni_jax.networks.registry import policy_observations, torchbeast_observations
 from oni_jax.rewards.bk.code import read_code
+from oni_jax.rewards.reward_type import RewardType, in_module, reward_labels, trained_model
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError, given, nearest_first, sections
@@ -38,8 +35,6 @@ from oni_jax.types import EPISODE_GOAL, GOAL_REWARD, EnvSpec
 
 if TYPE_CHECKING:  # they import JAX
     from oni_jax.parallel import Replicas
-    from oni_jax.rewards.base import Reward
-    from oni_jax.rewards.oni.reward_model import RewardModel
     from oni_jax.rewards.terms import RewardSum
 
 
@@ -65,52 +60,13 @@ class RewardContext(NamedTuple):
         return goal_text(self.config.annotation, self.environment.language)
 
 
-class RewardType(NamedTuple):
-    """Properties of a reward type that are known before it is built."""
-
-    make: Callable[[RewardContext], "Reward"]  # UserError: unusable settings or files
-    query: str = ""  # kind of query that the LLM is asked; empty: nothing
-    asks: Callable[[Config], bool] = lambda config: True  # with these settings
-    learns_answers: Callable[[Config], bool] = lambda config: False  # by a model that knows how sure it is of others
-    threshold: float | None = None  # the default of eps_threshold_quantile; None: it has none
-    soft: bool = False  # supports llm_reward_value=probability
-    of_events: bool = False  # pays for what actions did, where the environment labels that; see `--caption`
-    pays_goals: bool = False  # reads the goals that `--goal_suggester` suggests
-    by_goal: bool = False  # pays by a goal of --goal_key, so that one agent can have several
-    needs: str = ""  # the setting that names its file or folder
-    may_need: tuple[str, ...] = ()  # others
-    settings: tuple[type, ...] = ()  # sections of RewardConfig that only such types read; a plugin's become flags
-    # Names of the observations that it reads beside the captions. UserError: the model's folder can't be read.
-    observations: Callable[[Config], Collection[str]] = lambda config: ()
-    check: Callable[[Config], None] = lambda config: None  # of the settings, without building; raises UserError
-    about: str = ""  # a line for --help llm_reward_type
-
-
-def _in(module: str, function: str) -> Callable[..., Any]:
-    """Returns a function of a module of this folder, imported at its call: importing JAX takes seconds."""
-    return lambda *args: getattr(importlib.import_module(f"oni_jax.rewards.{module}"), function)(*args)
-
-
-def trained_model(folder: str) -> "RewardModel":
-    """Reads the model that launch.train_reward wrote. Raises UserError: it can't be read."""
-    return _trained_model(folder, trained_at(folder))
-
-
-@functools.lru_cache(maxsize=1)  # read for its observations, then for the model itself
-def _trained_model(folder: str, saved_at: int) -> "RewardModel":
-    del saved_at
-    from oni_jax.rewards.oni.reward_model import load_reward_model
-
-    return load_reward_model(folder)
-
-
 def _other_observations(network: NetworkConfig) -> Collection[str]:
     """Names of the observations that a ranking model reads beside the message, which is the caption."""
     return [name for name in torchbeast_observations(network) if name != "message"]
 
 
 def _check_word_vectors(config: Config) -> None:
-    _in("oni.word_vectors", "check_word_vectors")(config.reward.word_vectors)
+    in_module("oni.word_vectors", "check_word_vectors")(config.reward.word_vectors)
 
 
 def _check_code(config: Config) -> None:
@@ -131,9 +87,9 @@ def _needs_folder(name: str, program: str) -> Callable[[Config], None]:
 
 GOAL_REWARDED = "ellm"
 REWARD_TYPES: dict[str, RewardType] = {
-    "none": RewardType(lambda context: _in("base", "Reward")(), about="the environment's reward alone"),
+    "none": RewardType(lambda context: in_module("base", "Reward")(), about="the environment's reward alone"),
     "online_cls": RewardType(
-        _in("oni.retrieval", "make"),
+        in_module("oni.retrieval", "make"),
         by_goal=True,
         about="an LLM says of each new caption whether it is helpful; the label pays",
         query="classification",
@@ -143,7 +99,7 @@ REWARD_TYPES: dict[str, RewardType] = {
         settings=(CaptionRewardConfig,),
     ),
     "online_cls_reward_model": RewardType(
-        _in("oni.classification", "make"),
+        in_module("oni.classification", "make"),
         by_goal=True,
         about="the same; a classifier learns from the labels, and pays for captions that have none",
         query="classification",
@@ -153,7 +109,7 @@ REWARD_TYPES: dict[str, RewardType] = {
         settings=(CaptionRewardConfig,),
     ),
     "online_motif": RewardType(
-        _in("oni.ranking", "make"),
+        in_module("oni.ranking", "make"),
         by_goal=True,
         about="an LLM says which of two captions is better; a model learns a reward from it while the policy learns",
         query="ranking",
@@ -163,7 +119,7 @@ REWARD_TYPES: dict[str, RewardType] = {
         observations=lambda config: _other_observations(config.network),
     ),
     "motif": RewardType(
-        _in("oni.motif", "make"),
+        in_module("oni.motif", "make"),
         about="a model that launch.train_reward has learnt from a data set of pairs (--reward_dir)",
         threshold=0.5,
         needs="reward_dir",
@@ -172,7 +128,7 @@ REWARD_TYPES: dict[str, RewardType] = {
         check=_needs_folder("motif", "launch.train_reward"),
     ),
     "cosine-bow": RewardType(
-        _in("oni.cosine", "make"),
+        in_module("oni.cosine", "make"),
         by_goal=True,
         about="similarity of the caption to the goal, by word vectors (--word_vectors); no LLM",
         threshold=0.0,
@@ -181,28 +137,28 @@ REWARD_TYPES: dict[str, RewardType] = {
         check=_check_word_vectors,
     ),
     "count": RewardType(
-        _in("baselines.count", "make"),
+        in_module("baselines.count", "make"),
         about="every caption, by how often it was seen in the episode alone: what labels have to beat; no LLM",
         of_events=True,
         settings=(CaptionRewardConfig,),
     ),
     "rnd": RewardType(
-        _in("baselines.rnd", "make"),
+        in_module("baselines.rnd", "make"),
         about="curiosity: the error of predicting a random network",
         settings=(RndConfig,),
     ),
     "noveld": RewardType(
-        _in("baselines.rnd", "make_noveld"),
+        in_module("baselines.rnd", "make_noveld"),
         about="curiosity: how much more novel a state is than the one before it",
         settings=(RndConfig, NovelDConfig),
     ),
     "apt": RewardType(
-        _in("baselines.apt", "make"),
+        in_module("baselines.apt", "make"),
         about="curiosity: the distance to the nearest states of the batch",
         settings=(AptConfig,),
     ),
     GOAL_REWARDED: RewardType(
-        _in("ellm.goal_rewards", "make"),
+        in_module("ellm.goal_rewards", "make"),
         about="reaching goals that an LLM suggests for a state, once each an episode",
         query="suggestions",
         asks=lambda config: config.env.goals.suggester in BY_LLM and not config.reward.reward_dir,
@@ -211,32 +167,32 @@ REWARD_TYPES: dict[str, RewardType] = {
         pays_goals=True,
         settings=(EmbeddingsConfig,),
         observations=lambda config: [GOAL_REWARD],
-        check=_in("embeddings.settings", "check_suggestions"),
+        check=in_module("embeddings.settings", "check_suggestions"),
     ),
     "bk-code": RewardType(
-        _in("bk.bk_code", "make"),
+        in_module("bk.bk_code", "make"),
         about="shaped by a potential in code, which an LLM wrote (launch.write_potential)",
         needs="reward_dir",
         settings=(PotentialConfig, CodeConfig),
-        observations=_in("bk.bk_code", "observations"),
+        observations=in_module("bk.bk_code", "observations"),
         check=_check_code,
     ),
     "bk-pref": RewardType(
-        _in("bk.bk_pref", "make"),
+        in_module("bk.bk_pref", "make"),
         about="shaped by a potential that was learnt from an LLM's comparisons (launch.train_potential)",
         needs="reward_dir",
         settings=(PotentialConfig,),
-        observations=_in("bk.bk_pref", "observations"),
+        observations=in_module("bk.bk_pref", "observations"),
         check=_needs_folder("bk-pref", "launch.train_potential"),
     ),
     "bk-goal": RewardType(
-        _in("bk.bk_goal", "make"),
+        in_module("bk.bk_goal", "make"),
         about="shaped by similarity to goals that an LLM named (launch.write_goals)",
         needs="reward_dir",
         may_need=("word_vectors",),
         settings=(PotentialConfig, GoalPotentialConfig, EmbeddingsConfig),
-        observations=_in("bk.bk_goal", "observations"),
-        check=_in("embeddings.settings", "check_goals"),
+        observations=in_module("bk.bk_goal", "observations"),
+        check=in_module("embeddings.settings", "check_goals"),
     ),
 }
 NONE = REWARD_TYPES["none"]
@@ -268,7 +224,7 @@ def register_llm_reward(
     _check_name(name)
     kind = AboutCaption(name, prompt, read, sys._getframe(1).f_globals["__name__"])
     register_query(kind)
-    make = _in("oni.plugin_question", "make")
+    make = in_module("oni.plugin_question", "make")
     register_reward(
         name,
         RewardType(
@@ -314,15 +270,6 @@ def _query(config: Config) -> str:
         return ""
     is_strict = kind.query == Suggestions.name and config.env.goals.parser == "strict"
     return StrictSuggestions.name if is_strict else kind.query
-
-
-def reward_labels(names: Sequence[str]) -> tuple[str, ...]:
-    """Returns unique labels of rewards, for metrics and saved arrays: their types, numbered from the second."""
-    labels: list[str] = []
-    for name in names:
-        numbered = (f"{name}_{number}" for number in itertools.count(2))
-        labels.append(next(label for label in itertools.chain([name], numbered) if label not in labels))
-    return tuple(labels)
 
 
 def term_labels(config: Config) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import numpy as np
 from oni_jax.ops.captions import NO_CAPTIONS, LazyRows, only_at
 from oni_jax.rewards.base import Reward, Scorer
 from oni_jax.rewards.blame import as_features, blaming, shapes_of, stacked
-from oni_jax.rewards.registry import reward_labels
+from oni_jax.rewards.reward_type import reward_labels
 from oni_jax.settings.fields import UserError
 from oni_jax.types import (
     EPISODE_GOAL,

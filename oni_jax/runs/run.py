@@ -34,7 +34,7 @@ def nearest_run(folder: str, rest: str) -> str:
     """Returns `fields.nearest_first` among the runs beside a folder that holds none."""
     parent, name = os.path.split(os.path.normpath(folder))
     if not os.path.isdir(parent or "."):
-        return f"; there is no folder {os.path.abspath(parent)}: go to where the run was trained, or say where its folder is"
+        return f"; there is no folder {os.path.abspath(parent)}: start where the run was trained, or name its folder"
     runs = glob.glob(os.path.join(glob.escape(parent), "*", SETTINGS))
     names = [os.path.basename(os.path.dirname(path)) for path in runs]
     return nearest_first(name, names, rest, os.path.join(parent, ""))

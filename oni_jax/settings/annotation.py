@@ -68,7 +68,7 @@ class AnnotationConfig:
     )
     llm_extra_body: str = setting(
         "",
-        "JSON object of fields for every request, which replace those sent otherwise.",
+        "JSON object of fields for every request.",
     )
     llm_extra_headers: str = setting(
         "",

@@ -88,7 +88,7 @@ class NetworkConfig:
     )
     policy_heads: str = setting(
         "linear",
-        "Heads of the policy: a layer each, or BK's, of two.",
+        "Heads of the policy: a layer each, or two, as BK's.",
         choices=("linear", "bk"),
         fixed=True,
     )
@@ -139,7 +139,7 @@ class LearnerConfig:
     )  # fmt: skip
     num_batches_to_accumulate: int = setting(
         1,
-        "Batches that may wait for the learner before environments pause.",
+        "Batches that may wait for the learner.",
         within=COUNT,
     )
     gamma: float = setting(0.99, "Discount factor of a step.", within="[0, 1]")
@@ -157,9 +157,7 @@ class LearnerConfig:
     vtrace_rho: float = setting(1.0, "V-trace's rho clip threshold.", within=POSITIVE)
     vtrace_c: float = setting(1.0, "V-trace's c clip threshold.", within=POSITIVE)
     gae_lambda: float = setting(1.0, "V-trace's lambda; where the newest policy acted, that of GAE.", within="[0, 1]")
-    max_policy_lag: int = setting(
-        1000, "Policy versions from which on samples are masked out of the loss as too old.", within=COUNT
-    )
+    max_policy_lag: int = setting(1000, "Policy versions from which on samples are masked as too old.", within=COUNT)
     bootstrap: str = setting(
         "value",
         "Bootstrap value: of the observation after the last step, or as published.",

@@ -78,7 +78,7 @@ class RndConfig:
 
     features: str = setting(
         "observations",
-        "rnd, noveld: predict from the observations, or from the policy's encoding of them.",
+        "Predicts from observations, or from the policy's encoding of them.",
         choices=("observations", "policy"),
         fixed=True,
         flag="rnd_features",
@@ -177,7 +177,7 @@ class GoalPotentialConfig:
 
     threshold: float = setting(
         0.75,
-        "bk-goal: cosine up to which a step has the potential 0. BK: 0.85, with bert-small.",
+        "bk-goal: cosine up to which the potential is 0. BK: 0.85, with bert-small.",
         aliases=("subgoal_reward_threshold",),
         within="[-1, 1]",
         fixed=True,
@@ -191,7 +191,7 @@ class EmbeddingsConfig:
 
     kind: str = setting(
         "sentences",
-        "What compares texts: a sentence encoder, the server's /v1/embeddings, word vectors, or counts of words.",
+        "What compares texts: a sentence encoder, the server's embeddings, word vectors, or counts of words.",
         choices=("sentences", "server", "words", "grams"),
         fixed=True,
         flag="potential_embeddings",
@@ -224,13 +224,13 @@ class RewardConfig:
     )
     unanswered: str = setting(
         "nothing",
-        "online_cls: a caption without a label pays nothing, or what a classifier of the labels says.",
+        "online_cls: a caption without a label pays nothing, or what a classifier says.",
         choices=("nothing", "model"),
         fixed=True,
     )
     classification_threshold: float = setting(
         0.5,
-        "Probability above which online_cls_reward_model pays 1, and yes_no's answer is yes.",
+        "Probability above which online_cls_reward_model pays 1, and a yes_no is yes.",
         within="[0, 1]",
     )
     eps_threshold_quantile: str = setting(

@@ -70,8 +70,7 @@ class CrafterConfig:
     )
     task: str = setting(
         "",
-        "Pays in place of Crafter's reward: a goal, such as `attack cow`, or a task of several, such "
-        "as `deforestation`.",
+        "Pays in place of Crafter's reward: a goal, such as `attack cow`, or a task such as `deforestation`.",
         flag="crafter_task",
     )
     subgoals: str = setting(
@@ -140,21 +139,21 @@ class GoalConfig:
     )
     parser: str = setting(
         "tolerant",
-        "Reads goals in an LLM's answer: lists of any form, or of lines with a dash, as published.",
+        "Reads goals in an LLM's answer: lists of any form, or with dashes, as published.",
         choices=("tolerant", "strict"),
         fixed=True,
         flag="goal_parser",
     )
     similarity: str = setting(
         "exact",
-        "A goal is suggested by its own words, or by any of nearly the same meaning.",
+        "A goal is suggested by its own words, or by others of its meaning.",
         choices=("exact", "embeddings"),
         fixed=True,
         flag="goal_similarity",
     )
     threshold: float = setting(
         0.99,
-        "Cosine of embeddings above which words suggest a goal.",
+        "Cosine above which words suggest a goal.",
         within="[0, 1]",
         fixed=True,
         flag="goal_threshold",
@@ -221,9 +220,7 @@ class ActorConfig:
         0, "Actor processes; 0: one per CPU core, fewer beside an accelerator.", within="[0, 1024]"
     )
     num_envs_per_worker: int = setting(20, "Environments of an actor process; 0: by the machine.")
-    worker_num_splits: int = setting(
-        2, "Groups of environments of a process: one steps while another waits.", within=COUNT
-    )
+    worker_num_splits: int = setting(2, "Groups of environments of a process, which step in turn.", within=COUNT)
     actor_pool: str = setting(
         "auto",
         "Environments in actor processes, or in this one; auto: on the learner's devices where made for them.",
@@ -247,7 +244,7 @@ class DevicesConfig:
     inference_devices: int = setting(0, "Accelerators of each process that act, from the last; 0: all.")
     cpu_devices: int = setting(
         1,
-        "Devices that a CPU counts as; environments on the device run on a core each.",
+        "Devices that a CPU counts as, a core each.",
         within="[1, 256]",
     )
     coordinator_address: str = setting("", "host:port of process 0, reachable by all; empty: Slurm's.")

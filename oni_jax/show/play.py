@@ -13,7 +13,7 @@ from oni_jax.envs.base import record_dtype
 from oni_jax.envs.display import COLUMNS, ROWS, Display
 from oni_jax.envs.episode_goals import fixed_goal, goal_names
 from oni_jax.envs.goals import Suggested
-from oni_jax.envs.registry import display_of, env_spec
+from oni_jax.envs.registry import display_of, env_spec, find_environment
 from oni_jax.envs.screen import (
     DARK_GRAY,
     GRAY,
@@ -34,6 +34,7 @@ from oni_jax.evaluation.config import GREEDY, LATEST, RANDOM, EvaluationConfig
 from oni_jax.evaluation.episodes import GROUP_SIZE, chosen_task
 from oni_jax.evaluation.intrinsic import Scorer
 from oni_jax.evaluation.recording import watched_episode
+from oni_jax.host.reporting import report
 from oni_jax.host.runtime import StopRequest
 from oni_jax.rewards.registry import observations_read
 from oni_jax.runs.run import Run
@@ -112,6 +113,8 @@ def play(config: PlayConfig, shell: Callable[[], Shell], stop: StopRequest) -> S
     table = set_up(config)
     env = table.env
     names = tuple(table.scorer.spec.observations)
+    if find_environment(env).device:
+        report("the environment compiles")
     game = watched_episode(env, table.suggested, config.seed, config.episode, names)
     assert game
     keys, goals = tuple(table.display.keys(env)), goal_names(env.episode_goal)

@@ -18,11 +18,10 @@ from oni_jax.host.held_folders import HeldFolder
 from oni_jax.host.reporting import report
 from oni_jax.host.run_files import CHECKPOINTS, DIED, FINISHED, SETTINGS, STOPPED, SUMMARY, UNSAVED, saved_steps
 from oni_jax.host.runtime import Every, FolderGoneError, StopRequest, UnsavedError, code_commit, return_memory
-from oni_jax.learner.bad_updates import BadUpdates
+from oni_jax.learner.bad_updates import BadUpdates, why_unfit
 from oni_jax.learner.compilations import CompilationCounter
 from oni_jax.learner.loop import Annotator, Learner, Scalars
 from oni_jax.learner.peers.peers import Decision
-from oni_jax.learner.update import TrainState
 from oni_jax.metrics.rows import Row, numbers, plain_row
 from oni_jax.metrics.sinks import MultiSink, build_sinks, write_json
 from oni_jax.metrics.statistics import RollingStats
@@ -35,13 +34,11 @@ from oni_jax.settings.config import Config, hparams
 from oni_jax.settings.fields import UserError, printable
 from oni_jax.show.live.view import NullView, PlainView, build_view
 from oni_jax.training.gauges import Gauges
+from oni_jax.training.labels import LABEL_COUNTS, label_row, of_servers
 from oni_jax.training.limits import find_limit
 from oni_jax.worlds.base import World, WorldReport
 
 COUNTS = ("episodes", "actor_restarts", "game_restarts", "bad_updates")  # of Progress
-LABEL_COUNTS = ("labels_held", "labels_asked", "labels_unanswered", "answers_unreadable", "requests_failed")
-
-
 OnRow = Callable[[Mapping[str, Any]], object]
 
 
@@ -303,7 +300,7 @@ class Training:
     def _save(self, at_rest: bool = True) -> None:
         if self._checkpoints is None:
             return
-        self._unsaved = _problem(self.learner.state)
+        self._unsaved = why_unfit(self.learner.state)
         if self._unsaved:
             report(f"warning: nothing is saved: {self._unsaved}; the checkpoints stay as they are")
             return
@@ -372,16 +369,8 @@ class Training:
     def _counts(self) -> Row:
         """Returns what is still counted after the last update: ended episodes, and answers that were in flight."""
         counts = {name: getattr(self.progress, name) for name in COUNTS}
-        return {**counts, **self._stats.row(), **self._returns.row(), **self._label_stats()}
-
-    def _label_stats(self) -> Row:
-        stats = dict(self._annotator.stats())
-        if not stats:
-            return {}
-        named = {"server_state": stats.pop("state"), "labels_backlog": stats.pop("backlog")}
-        counts = {name: stats.pop(name) for name in LABEL_COUNTS}
-        unanswered = {"steps_unanswered_fraction": self.learner.unanswered_fraction()}
-        return {**named, **counts, **unanswered, **{f"annotation/{name}": value for name, value in stats.items()}}
+        labels = label_row(self._annotator.stats(), self.learner)
+        return {**counts, **self._stats.row(), **self._returns.row(), **labels}
 
     def summary(self) -> Mapping[str, Any]:
         progress, stats, means = self.progress, self._annotator.stats(), self._stats.row()
@@ -396,7 +385,7 @@ class Training:
             **self._returns.row(),
             "rewarded_steps": progress.rewarded_steps,
             **{name: stats.get(name, 0) for name in LABEL_COUNTS},
-            **_of_servers(stats),
+            **of_servers(stats),
             **({"labels_by": made_by, "steps_unanswered_fraction": unanswered} if made_by else {}),
             "policy_lag_mean": progress.policy_lag_sum / max(1, progress.updates),
             "train_secs": progress.train_secs,
@@ -408,18 +397,3 @@ class Training:
 def _task(config: Config) -> list[str]:
     """Returns the names of what episodes' statistics are about."""
     return [config.env.root_env, config.env.crafter.task]
-
-
-def _of_servers(stats: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fraction of answers that a content filter kept back, and how many of several servers answer."""
-    several = ("servers", "servers_answering") if stats.get("servers", 0) > 1 else ()
-    return {name: stats[name] for name in (*several, *(["filtered_fraction"] * bool(stats.get("filtered"))))}
-
-
-def _problem(state: TrainState) -> str:
-    """Returns why a training state must not be saved; empty when it can be."""
-    try:
-        leaves = jax.device_get(jax.tree.leaves((state.params, state.opt_state)))
-    except RuntimeError:
-        return "the failed update had donated the training state's buffers"
-    return "" if all(np.isfinite(x).all() for x in leaves) else "NaN or inf in parameters or Adam's moments"

@@ -91,6 +91,17 @@ def test_the_readme_needs_its_runs(tmp_path):
         readme.with_table(readme.PATH.read_text(), {**program.STUDIES, "ellm": lost})
 
 
+def test_commands_of_pages_run_studies():
+    found = []
+    for path in (page.PAGE, *page.FOLDER_OF_PAGES.iterdir()):
+        for line in commands(path):
+            words = shlex.split(line, comments=True)
+            if words[:4] == ["python", "-m", "benchmarks.studies", "run"]:
+                assert words[words.index("--jobs") + 1] == str(program.STUDIES[words[4]].jobs), line
+                found.append(words[4])
+    assert {*found} == {*program.STUDIES}  # see test_training_accepts_the_runs
+
+
 def test_pages_of_results_are_short():
     made = page.pages(list(program.STUDIES.values()))
     assert sum(len(text.split()) for text in made.values()) <= 8500 and len(made["results.md"].split()) <= 950

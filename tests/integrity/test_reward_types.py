@@ -104,8 +104,8 @@ def test_killed_run_goes_on_from_the_newest_whole_checkpoint_with_the_labels_tha
     held, (*_, older, newest) = answers(folder), saved_steps(str(folder))
     assert bool(held) == asks
     flip(max((folder / "checkpoints" / str(newest) / "state" / "d").glob("*"), key=os.path.getsize))
+    wrong = next(iter(held), b"")
     if held:
-        wrong = next(iter(held))
         with sqlite3.connect(folder / "labels.sqlite") as database:
             database.execute("UPDATE answers SET answer = ? WHERE item = ?", (DAMAGED, wrong))
         database.close()

@@ -163,5 +163,5 @@ def test_folder_without_runs_is_named(tmp_path, monkeypatch, capsys, program):
     monkeypatch.chdir(tmp_path)
     assert program.main(["mine"]) == 2
     error = capsys.readouterr().err
-    assert f"there is no folder {tmp_path}/train_dir: go to where the run was trained" in error
+    assert f"there is no folder {tmp_path}/train_dir: start where the run was trained" in error
     assert error.count("\n") == 1

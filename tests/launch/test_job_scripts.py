@@ -127,6 +127,22 @@ def test_a_job_whose_training_is_ended_before_it_listens_ends_after_three_restar
     assert scripts.read("scontrol.log") == ("requeue 7\n" if code == 138 else "")
 
 
+@pytest.mark.parametrize("script", [NODE, BESIDE, ALONE])
+def test_a_job_whose_task_is_killed_goes_back_into_the_queue_three_times(scripts, script):
+    for number in range(1, 5):
+        (scripts.folder / "serving").unlink(missing_ok=True)  # by which the last start's server answers
+        assert scripts.start(script, "kill -KILL $$", SLURM_RESTART_COUNT="9").wait(30) == 137
+        assert scripts.read("scontrol.log") == "requeue 7\n" * min(number, 3)
+    assert "killed more than 3 times, see killed-7.log" in scripts.read("output")
+    assert len(scripts.read("killed-7.log").splitlines()) == 4
+
+
+@pytest.mark.parametrize("code", [1, 2, 134, 139])
+def test_a_job_whose_task_fails_or_crashes_by_itself_ends(scripts, code):
+    assert scripts.start(ALONE, f"exit {code}").wait(30) == code
+    assert not scripts.read("scontrol.log") and not scripts.read("killed-7.log")
+
+
 @pytest.mark.parametrize("restarts, code", [("2", 0), ("3", 1)])
 def test_a_job_whose_training_never_starts_ends(scripts, restarts, code):
     process = scripts.start(NODE, SERVER_COMMAND="echo > started; sleep 60", SLURM_RESTART_COUNT=restarts)

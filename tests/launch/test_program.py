@@ -1,5 +1,6 @@
 """Programs that a signal ends at once, since they have nothing to save."""
 
+import errno
 import signal
 import subprocess
 import sys
@@ -7,6 +8,8 @@ import sys
 import pytest
 
 from launch import program
+from launch.ls import ListConfig
+from tests.support.trials import trial
 
 PROGRAM = """
 import time
@@ -32,3 +35,16 @@ def test_these_do(name, monkeypatch):
     for target in (program, module):  # which makes others' `main`, or has imported it
         monkeypatch.setattr(target, "run_brief_program", lambda *words: 77, raising=False)
     assert module.main([]) == 77
+
+
+@trial("program's disk full")
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+@pytest.mark.parametrize("path", ["/somewhere/a\nfile", None])
+def test_full_disk_ends_it_with_a_line_wherever_it_is_noticed(capsys, number, path):
+    def run(config):
+        raise OSError(number, "no room", path)
+
+    assert program.run_brief_program("ls", [], ListConfig(), lambda config: None, run) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and error.count("\n") == 1 and "make room" in error
+    assert path is None or "/somewhere/a" in error

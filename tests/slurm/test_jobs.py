@@ -38,7 +38,7 @@ class Jobs:
         environment = {**self.environment, **environment}
         done = subprocess.run(words, cwd=self.folder, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-        return re.findall(r"\d+", done.stdout.splitlines()[-1])[-1]
+        return re.findall(r"^(?:Submitted batch job )?(\d+)$", done.stdout, re.MULTILINE)[-1]
 
     def submit(self, job: str, *training: str) -> str:
         small = ["--cpus_per_node=1", "--server_cpus=1", "--gpus_per_node=1", "--time=30"]
@@ -163,6 +163,40 @@ def test_a_process_a_node(cluster, jobs):
     assert sorted(told) == [
         f"process {number} of 3 on {node}, GPUs 0,1" for number, node in enumerate(cluster.nodes)
     ], jobs.output(job)
+
+
+@pytest.mark.parametrize("dies, restarts", [("kill -KILL $$", "1"), ("exit 7", "0")])
+def test_a_killed_task_sends_the_job_back_into_the_queue(cluster, jobs, dies, restarts):
+    """The others end by themselves, as training does when a process of the job is gone; the second start is done."""
+    others = "trap 'exit 1' TERM; while true; do sleep 0.1; done"
+    first = f"[ $SLURM_PROCID = 1 ] && {{ sleep 2; {dies}; }}; {others}"
+    python = stand_in(jobs, f"[ ${{SLURM_RESTART_COUNT:-0}} = 0 ] || {{ echo again; exit 0; }}; {first}")
+    options = ["--parsable", "--nodes=2", "--cpus-per-task=1", "--gres=none"]
+    job = jobs.run("sbatch", *options, str(ROOT / "launch/slurm/train.sbatch"), "--seed=1", PYTHON=python)
+    state = cluster.wait_for_end(job)
+    ended = "COMPLETED" if restarts == "1" else "FAILED"
+    assert (state["JobState"], state["Restarts"]) == (ended, restarts), jobs.output(job)
+    assert ("again" in jobs.output(job)) == (restarts == "1")
+
+
+def test_a_run_one_of_whose_tasks_is_killed_goes_on_from_its_checkpoint(cluster, jobs):
+    training = [*CATCH, "--experiment=killed", "--train_for_env_steps=40000", "--save_every_sec=1"]
+    job = jobs.submit("--nodes=2", *training)
+    jobs.wait_for_rows(job, "killed", 4)
+    tasks = [process for process in psutil.process_iter(["cmdline", "environ"]) if is_task(process, job, "1")]
+    tasks[0].kill()
+    state = cluster.wait_for_end(job)
+    output = jobs.output(job)
+    assert (state["JobState"], state["Restarts"]) == ("COMPLETED", "1"), output
+    assert "a task was killed" in output and "resumed at " in output
+    assert summary(jobs.folder / "train_dir" / "killed")["env_steps"] >= 40000
+
+
+def is_task(process: psutil.Process, job: str, number: str) -> bool:
+    """Returns whether a process is training's of this number among the job's tasks."""
+    environment, words = process.info["environ"] or {}, process.info["cmdline"] or []
+    of_job = environment.get("SLURM_JOB_ID") == job and environment.get("SLURM_PROCID") == number
+    return of_job and words[1:3] == ["-m", "launch.train"]
 
 
 URGENT = ["--parsable", "--nodes=3", "--ntasks-per-node=1", "--cpus-per-task=4", "--partition=urgent"]

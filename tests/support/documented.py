@@ -21,6 +21,8 @@ def markdown_list() -> list[str]:
         first, *others = group
         shown = [f"`{first}`", *(f"`{name.rpartition('/')[2]}`" for name in others)]
         names = ", ".join(shown) if len(shown) < 5 else f"{shown[0]} to {shown[-1]}"
-        unit = "" if first.endswith("_fraction") else metric.unit
+        unit = (
+            "" if re.search("_fraction$|_per_sec|_bytes$|_secs|secs$", first) or "text" in metric.unit else metric.unit
+        )
         lines.append(f"- {names}{f' ({unit})' if unit else ''}: {metric.meaning}")
     return lines

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from oni_jax.envs.base import StepOutput, VectorEnv
-from oni_jax.envs.device.autoreset import begin_all, step_all
+from oni_jax.envs.device.autoreset import Stepped, begin_all, step_all
 from oni_jax.envs.device.base import DeviceEnv
 from oni_jax.envs.device.episodes import Episode, environment_key, step_limit
 from oni_jax.envs.device.saving import from_arrays, to_arrays
@@ -65,7 +65,7 @@ class DeviceVectorEnv(VectorEnv):
 
     def step(self, actions: np.ndarray, out: StepOutput) -> None:
         with on_cpu():
-            self._episodes, *seen = _step(self._env, self._names, self._episodes, actions, self._limit)
+            self._episodes, *seen = self._step_all(actions)
         shown, stepped = jax.device_get(seen)
         outcome, final, ended = stepped.outcome, stepped.final, stepped.ended
         records = out.records
@@ -81,6 +81,9 @@ class DeviceVectorEnv(VectorEnv):
             out.finals["is_first"] = False
             out.episode_stats[ended] = stepped.stats[ended]
         self._write(shown, records, out.texts.captions)
+
+    def _step_all(self, actions: np.ndarray) -> tuple[Episode, Shown, Stepped]:
+        return _step(self._env, self._names, self._episodes, actions, self._limit)
 
     def save(self) -> dict[str, np.ndarray]:
         return to_arrays({"episodes": self._episodes})

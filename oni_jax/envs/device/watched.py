@@ -38,11 +38,19 @@ class WatchedDeviceEnv(DeviceVectorEnv, WatchedEnv):
     def reset(self, out: StepOutput) -> None:
         super().reset(out)
         self._shown = self._episodes
+        self._compile_step()
 
     def step(self, actions: np.ndarray, out: StepOutput) -> None:
         with on_cpu():
             self._shown = _advance(self._env, self._episodes, actions, self._limit)
         super().step(actions, out)
+
+    def _compile_step(self) -> None:
+        """Compiles a step now, so that nobody waits for it at the first key. It changes nothing: steps are pure."""
+        no_action = np.zeros(1, np.int32)
+        with on_cpu():
+            _advance(self._env, self._episodes, no_action, self._limit)
+            self._step_all(no_action)
 
     def terminal(self) -> Terminal:
         assert self._shown is not None

@@ -13,7 +13,7 @@ from oni_jax.envs.nethack.screens import VIEWS, WINDOW_SIZE, Screens, map_termin
 from oni_jax.envs.nethack.shared_code import SharedCode
 from oni_jax.envs.nethack.tasks import GOAL_REWARD, Task, nethack
 from oni_jax.host.files import ScratchFolder
-from oni_jax.host.runtime import allow_open_files
+from oni_jax.host.limits import allow_open_files
 from oni_jax.settings.worlds import NetHackConfig
 from oni_jax.types import ArraySpec, EnvSpec
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from oni_jax.host.memory import no_garbage_collection
 from oni_jax.host.reporting import report
-from oni_jax.host.runtime import no_garbage_collection
 from oni_jax.ops.bounds import bounded
 from oni_jax.rewards.base import Seen
 from oni_jax.rewards.bk.potential import PotentialScorer

@@ -8,7 +8,8 @@ from oni_jax.ops.moments import Moments
 from oni_jax.rewards.combine import Paid, pay
 from oni_jax.rewards.oni.reward_model import RewardModel
 from oni_jax.rewards.oni.scoring import ObservationScorer
-from oni_jax.rewards.registry import RewardContext, threshold, trained_model
+from oni_jax.rewards.registry import RewardContext, threshold
+from oni_jax.rewards.reward_type import trained_model
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.rewards import RewardConfig
 from oni_jax.types import Array, EnvSpec, PyTree

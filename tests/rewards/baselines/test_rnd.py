@@ -194,7 +194,7 @@ def test_state_is_no_newer_for_another_open_goal(name, settings):
         output = rewards.score(state, steps, rewards.prepare(captions_of([b""])), KEY)
         paid.append(np.asarray(output.rewards))
     assert paid[0].any()
-    np.testing.assert_array_equal(*paid)
+    np.testing.assert_array_equal(paid[0], paid[1])
 
 
 def test_an_episode_s_end_is_seen_and_not_the_next_one_s_beginning():
