@@ -20,7 +20,6 @@ from oni_jax.host.files import write_output
 from oni_jax.host.reporting import report
 from oni_jax.host.runtime import StopRequest
 from oni_jax.runs.run import Run
-from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import ActorConfig
 from oni_jax.worlds.actors.pool import num_workers
 
