@@ -56,7 +56,7 @@ def train_all(
         while running or (waiting and not stop.reason):
             if stop.reason and not asked:
                 asked = True
-                progress.say(running, f"{stop.reason}: {len(running)} runs save and end")
+                progress.say(running, f"{stop.reason}: {_leaving(running)}")
                 _interrupt(running)
             while waiting and len(running) < num_jobs and not stop.reason:
                 run = waiting.popleft()
@@ -118,6 +118,13 @@ def _interrupt(running: Sequence[Child]) -> None:
     for child in running:
         with contextlib.suppress(ProcessLookupError):
             child.process.send_signal(signal.SIGINT)
+
+
+def _leaving(running: Sequence[Child]) -> str:
+    """Returns what a sweep that ends waits for."""
+    ends = "1 run saves and ends" if len(running) == 1 else f"{len(running)} runs save and end"
+    names = ", ".join(child.run.name for child in running)
+    return f"{ends} after the update that is computed, or compiled; Ctrl-C again ends at once; waiting for {names}"
 
 
 def _leave(running: Sequence[Child]) -> None:
