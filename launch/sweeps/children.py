@@ -56,7 +56,7 @@ def train_all(
         while running or (waiting and not stop.reason):
             if stop.reason and not asked:
                 asked = True
-                progress.say(running, f"{stop.reason}: {_leaving(running)}")
+                progress.say((), f"{stop.reason}: {_leaving(running)}")
                 _interrupt(running)
             while waiting and len(running) < num_jobs and not stop.reason:
                 run = waiting.popleft()
@@ -173,7 +173,7 @@ class _Progress:
             except OSError as error:
                 line = f"its output can't be read ({error.strerror})"
             text = f"{run.name} FAILED with exit code {code}: {line}; output: {_log(run)}"
-        self.say(running, text)
+        self.say(() if asked else running, text)  # no time is left then
         return not (finished or asked)
 
     def _work(self, running: Sequence[Child]) -> float:
