@@ -38,7 +38,8 @@ STUDY = Study(
     also=("episode/kills", "episode/gold", "episode/dlvl", "episode/xlvl"),
     left_out=2 * 64 * 5000,  # environments, and the limit of an episode
     notes=(
-        "`python -m benchmarks.steering` plays held-out episodes by the final policies, for the main contrasts.",
+        "`python -m benchmarks.steering --out benchmarks/studies/steer_episodes.json` plays the held-out episodes of "
+        "the main contrasts by the final policies.",
         "The same is compared between the agents of one goal each.",
         f"`{TOGETHER}` has {len(GOALS) * STEPS_PER_GOAL:,} steps, the others {STEPS_PER_GOAL:,}: as many for each "
         f"goal.",
