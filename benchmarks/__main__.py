@@ -50,7 +50,7 @@ def command_of(part: str, out: pathlib.Path) -> list[str]:
 def run_part(part: str, out: pathlib.Path) -> bool:
     """Runs a part in a process. Returns whether it succeeded."""
     command = command_of(part, out)
-    # One compilation cache for all parts; `startup`, which measures compiling, has its own.
+    # One compilation cache for all parts; `startup`, which measures compiling, has another.
     variables = {"JAX_COMPILATION_CACHE_DIR": str(out.resolve() / "compiled"), **os.environ}
     print(f"\n== {' '.join(command)}", flush=True)
     start = time.monotonic()

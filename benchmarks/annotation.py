@@ -31,13 +31,13 @@ from oni_jax.types import Query
 
 _ANSWER_SECS = flags.DEFINE_float("answer_secs", 2.0, "The judge's answer time in `with_answer_time`.")
 _PACE_SECS = flags.DEFINE_float("pace_secs", 10.0, "Seconds of `at_pace`.")
-NUM_LABELS = {"completions": 20_000, "chat": 5_000}  # of a measurement
+NUM_LABELS = {"completions": 20_000, "chat": 5_000}  # labels a measurement
 IN_FLIGHT = 64  # requests, with answer time
 PACE = 100  # messages a second
 LIST_SIZE = 100
 POLL_SECS = 0.005
 NUM_PENDING = 8000  # messages submitted and not labelled yet, at most; the service holds 10,000
-LIMIT_SECS = 300.0  # for a measurement's labels
+LIMIT_SECS = 300.0  # limit for a measurement's labels
 
 SETTINGS = {
     "completions": AnnotationConfig(llm_api="completions", llm_batch_size=LIST_SIZE),

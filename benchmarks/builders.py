@@ -44,7 +44,7 @@ class Update:
     """Our update as a run builds it, on a sampled batch.
 
     Args:
-        config: of the run; the batch size is this process's own.
+        config: of the run; the batch size is this process's.
         replicas: the devices that compute it together; one when left out.
     """
 

@@ -31,7 +31,7 @@ def published_drawing() -> None:
 
 
 def miscut_ink() -> np.ndarray:
-    """Returns [256, 6, 6] uint8. A row of all characters in Pillow's own font, of variable width, is cut into 256 equal
+    """Returns [256, 6, 6] uint8. A row of all characters in Pillow's font, of variable width, is cut into 256 equal
     cells: some characters come out blank, others as halves of their neighbours.
     """
     width, height = CELL_SIZE

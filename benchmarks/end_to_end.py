@@ -2,7 +2,7 @@
 
     python -m benchmarks.end_to_end --secs 300 --repeats 2 --json end_to_end.json
 
-Every run is a `python -m launch.train` of its own, in a fresh folder. The first `--warm_up_secs` of training are left
+Every run is a new `python -m launch.train`, in a fresh folder. The first `--warm_up_secs` of training are left
 out. Runs of the reward types alternate, so that a drift of the machine's speed affects all equally; `ratio_to_none` is
 labels on against off. The table shows fractions of time spent waiting.
 """

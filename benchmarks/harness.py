@@ -122,7 +122,7 @@ Body = Callable[..., Work]
 def run_together(body: Body, arguments: Sequence[tuple]) -> list[Timed]:
     """Times work in several processes at once.
 
-    Process i, spawned and pinned to a core of its own as far as there are enough, runs the generator
+    Process i, spawned and pinned to a separate core as far as there are enough, runs the generator
     `body(*arguments[i])`: it warms up, yields, does its work, yields, cleans up and returns a result. The work, which
     is timed, begins when all are ready.
     """

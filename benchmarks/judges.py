@@ -48,7 +48,7 @@ FORMS = {
     "constrained label": Form(AnnotationConfig(llm_answer="label", llm_constraint="llamacpp")),
 }
 SLOTS = 4
-SEED = 1  # of the games
+SEED = 1  # seed of the games
 
 
 def measure(kind: str, form: str, addresses: dict[str, str], messages: Sequence[bytes]) -> dict[str, Any]:

@@ -31,7 +31,7 @@ _LONGEST_SECS = flags.DEFINE_float("longest_secs", 12.0, "Longest time before a 
 _SEED = flags.DEFINE_integer("seed", 0, "Seed of the moments.")
 
 RUN_FLAGS = f"{SMALL_FLAGS} --save_every_steps=128 --log_every_sec=1 --keep_checkpoints=2"
-EARLY_FRACTION = 0.2  # of the kills, which may come before the checkpoint is read
+EARLY_FRACTION = 0.2  # fraction of the kills that may come before the checkpoint is read
 RESUMED = re.compile(r"resumed at ([\d,]+) environment steps")
 
 

@@ -26,14 +26,14 @@ PUBLISHED_FILE = pathlib.Path(__file__).with_name("published_curves.json")
 FLAGS = "--num_workers 2 --num_envs_per_worker 20 --batch_size 1024 --save_every_sec 0 --log_every_sec 1"
 MARKS = (100_000, 200_000, 300_000, 500_000)
 HALF_WINDOW = 10_000
-CURVE_STEPS = 10_000  # between the stored points of a curve
+CURVE_STEPS = 10_000  # distance of a curve's stored points
 
 
 class Side(NamedTuple):
     """Training that differs from the defaults in one thing."""
 
     flags: str = ""
-    change: str = ""  # of `changed_training`
+    change: str = ""  # name in `changed_training`
 
 
 SIDES: Mapping[str, Side] = {

@@ -83,11 +83,11 @@ def measure_training(train_flags: Sequence[str]) -> dict[str, Any]:
 def main(argv: Sequence[str]) -> None:
     del argv
     counts = [int(count) for count in _GAMES.value or harness.sized([1, 20, 128], [1, 4])]
-    own_flags = shlex.split(_TRAIN_FLAGS.value or harness.sized(FLAGS, SMOKE_FLAGS))
+    training_flags = shlex.split(_TRAIN_FLAGS.value or harness.sized(FLAGS, SMOKE_FLAGS))
     figures = {
         "shared_code": measure_games(counts, _STEPS.value, share_code=True),
         "own_code": measure_games(counts, _STEPS.value, share_code=False),
-        "training": measure_training(own_flags),
+        "training": measure_training(training_flags),
     }
     harness.write_report(harness.JSON.value, figures)
 

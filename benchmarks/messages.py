@@ -14,7 +14,7 @@ from oni_jax.evaluation.playing import ENDLESS, Envs, play
 from oni_jax.offline.play import SharedDraws
 from oni_jax.settings.worlds import EnvConfig
 
-NUM_GAMES = 32  # of each player
+NUM_GAMES = 32  # games of each player
 
 
 def collect(num_messages: int, seed: int, num_games: int = NUM_GAMES) -> list[bytes]:

@@ -18,7 +18,7 @@ from oni_jax.settings.rewards import PotentialConfig
 # Types that read NetHack's messages, or nothing.
 REWARD_TYPES = [name for name, kind in registry.REWARD_TYPES.items() if PotentialConfig not in kind.settings]
 WORD_VECTOR_SIZE = 300
-WORDS = (  # of the default goal, and of many messages
+WORDS = (  # words of the default goal, and of many messages
     "you the a an it is hit miss kill see here door gold pieces collect collecting score monster monsters killing "
     "deeper levels going down experience highest possible player wants progress newt rat jackal kobold food dark wall"
 ).split()

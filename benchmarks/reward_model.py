@@ -46,7 +46,7 @@ _SEED = flags.DEFINE_integer("seed", 1, "Seed of games, split, pairs and models.
 
 GOAL = "defaultgoal"
 HELD_OUT_FRACTION = 0.2
-NUM_POINTS = 20  # of the curve
+NUM_POINTS = 20  # points of the curve
 NUM_HELD_OUT_PAIRS = 20_000
 BATCH_ROWS = 100  # messages of a batch that ranking draws pairs from
 TIE = 2

@@ -11,7 +11,7 @@ from oni_jax.worlds.actors.batches import ActorPayload
 from oni_jax.worlds.actors.exchange import policy_record_dtype
 from oni_jax.worlds.base import Collected
 
-WINDOW = b" " * 120 + b"." * 30 + b"#|-" * 6 + b"@dfkxF+<>%!?)["  # of characters around a hero: most of it is dark
+WINDOW = b" " * 120 + b"." * 30 + b"#|-" * 6 + b"@dfkxF+<>%!?)["  # characters around a hero: most of it is dark
 PHRASES = (
     b"You hit the newt",
     b"It misses",

@@ -62,19 +62,19 @@ _RUNS = flags.DEFINE_list(
 _NEW_MESSAGES = flags.DEFINE_float("new_messages", 4e-3, "New messages per environment step.", 0.0)
 
 THREAD = "inference_thread_cpu_secs_per_step"
-NUM_STEPS = 2e9  # of the run whose hours are predicted
-HOST_PROCESSES, HOST_GAMES, HOST_BATCH = 32, 2048, 16_384  # of a large host, for its inference thread
+NUM_STEPS = 2e9  # steps of the run whose hours are predicted
+HOST_PROCESSES, HOST_GAMES, HOST_BATCH = 32, 2048, 16_384  # a large host's, for its inference thread
 
 
 @dataclasses.dataclass(frozen=True)
 class Costs:
     """Costs of one environment step, each measured alone."""
 
-    acting_core_secs: float  # of a core: the game, its observations, the ring, and inference without the network
+    acting_core_secs: float  # a core's time: the game, its observations, the ring, and inference without the network
     inference_core_secs: float
     update_core_secs: float
-    thread_secs: float  # of a core, of the inference thread
-    link_bytes: float  # to the accelerator, once to act and once to learn
+    thread_secs: float  # a core's time in the inference thread
+    link_bytes: float  # bytes to the accelerator, once to act and once to learn
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Machines:
     gradient_sum_secs: float = 0.0
     games: int = HOST_GAMES
     answerers: int = 1
-    launch_secs: float = 0.0  # of a call of the policy, without Python's lock
+    launch_secs: float = 0.0  # a call of the policy, without Python's lock
 
 
 def answered_steps_per_sec(thread_secs: float, machines: Machines) -> float:
@@ -112,13 +112,13 @@ def predict(costs: Costs, machines: Machines, batch_size: int) -> dict[str, Any]
         parts = {"cores": machines.cores / (costs.acting_core_secs + network)}
     parts["thread"] = answered_steps_per_sec(costs.thread_secs, machines)
     limit = min(parts, key=lambda name: parts[name])
-    own_batch = batch_size / machines.hosts
-    update_secs = own_batch / parts[limit] + (machines.gradient_sum_secs if machines.hosts > 1 else 0.0)
+    host_batch = batch_size / machines.hosts
+    update_secs = host_batch / parts[limit] + (machines.gradient_sum_secs if machines.hosts > 1 else 0.0)
     rate = batch_size / update_secs
     return {
         "env_steps_per_sec": rate,
         "limited_by": limit,
-        "waiting_for_gradients_fraction": 1 - own_batch / parts[limit] / update_secs,
+        "waiting_for_gradients_fraction": 1 - host_batch / parts[limit] / update_secs,
         "of_each_part_alone": {name: machines.hosts * value for name, value in parts.items()},
         "hours": NUM_STEPS / rate / 3600,
         "gpu_hours": NUM_STEPS / rate / 3600 * machines.hosts * machines.gpus,

@@ -145,7 +145,7 @@ def soak(case: Case, secs: float, directory: pathlib.Path) -> dict[str, Any]:
     folder = directory / "run"
     try:
         run.wait_for(lambda: rows(folder), START_SECS)
-    except AssertionError as error:  # with its output
+    except AssertionError as error:  # the error holds its output
         print(error)
         run.kill()
         return {"exit_code": run.process.returncode, "left_over": len(run.leftovers()), "unsaved_steps": 0}
@@ -192,7 +192,7 @@ def _watch(run: Launched, folder: pathlib.Path, faults: Faults, audit: LabelAudi
     """Injects faults into a run until it ends. Returns samples of its resources."""
     every, samples = _FAULT_EVERY_SECS.value or sized(30.0, 4.0), []
     now = time.monotonic()
-    start = now - last_row(folder).get("secs", 0.0)  # of training, whose end is to find nothing broken
+    start = now - last_row(folder).get("secs", 0.0)  # start of training, whose end is to find nothing broken
     sample_due = fault_due = now + every
     while run.process.poll() is None:
         now = time.monotonic()

@@ -2,7 +2,7 @@
 
     python -m benchmarks.startup --json startup.json
 
-Each start is a `python -m launch.train` of its own: the real program, games and network.
+Each start is a new `python -m launch.train`: the real program, games and network.
 """
 
 import shlex

@@ -25,7 +25,7 @@ SMOKE_FLAGS = (  # a run of ten small updates, a row of metrics for each
     f"{SMALL_FLAGS} --max_episode_steps 20 --train_for_env_steps 1280 --log_every_sec 0.01"
 )
 SAMPLE_SECS = 2.0
-FIRST_ROW_SECS = 0.01  # between polls for the first row
+FIRST_ROW_SECS = 0.01  # interval of polls for the first row
 GPU_QUERY = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
 LAUNCH_TRAIN = ("-m", "launch.train")
 
@@ -33,11 +33,11 @@ LAUNCH_TRAIN = ("-m", "launch.train")
 class Run(NamedTuple):
     """Results of a run, with samples every SAMPLE_SECS."""
 
-    rows: Sequence[Mapping[str, Any]]  # of metrics
+    rows: Sequence[Mapping[str, Any]]  # rows of metrics
     summary: Mapping[str, Any]
-    first_row_secs: float  # from the command to the first row of metrics, which comes after an update
+    first_row_secs: float  # time from the command to the first row of metrics, which comes after an update
     memory_bytes: Sequence[int]  # proportional memory of the program and all its children
-    gpu_busy_fractions: Sequence[float]  # of the first GPU; empty without one
+    gpu_busy_fractions: Sequence[float]  # the first GPU's; empty without one
     output: str
 
     def env_steps_per_sec(self) -> float:

@@ -3,7 +3,7 @@
     python -m benchmarks.view --json view.json
 
 A run draws and writes every `log_every_sec` seconds; the fraction is for its default. The view draws on a
-pseudo-terminal that is read at once; what its thread does between two drawings is a side of its own, per second:
+pseudo-terminal that is read at once; what its thread does between two drawings is a separate side, per second:
 without an episode, and with one that is new at every look.
 """
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.weak_scaling --processes 2 --batch_size 1024 --json weak_scaling.json
 
-Every process has a core of its own, as far as there are enough, and a sampled batch of `--batch_size` frames. In turn,
+Every process has a separate core, as far as there are enough, and a sampled batch of `--batch_size` frames. In turn,
 in every repeat, they make updates `together`, of all batches, with an all-gather of captions before each, as a run
 does; `apart`, the same work at the same time without collectives; `in_step`, apart but for the all-gather of captions,
 so that all wait for the slowest before each; and `one`, the primary process alone. Cores share caches and memory, so

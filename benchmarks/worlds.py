@@ -194,7 +194,7 @@ def measure_goals(repeats: int) -> dict[str, Any]:
         "none": "none",
         "ellm": "ellm --goal_suggester oracle",
         "ellm_server": "ellm --goal_suggester llm --answers judge",  # the rule-based judge, on the same cores
-        # Of recorded answers
+        # Studies on recorded answers
         "ellm_model": "ellm --goal_suggester model --reward_model_lr 1e-2 --reward_model_batch_size 512",
         "ellm_goal_conditioned": "ellm --goal_suggester oracle --goal_conditioned",
         "language_state": "none --language_state",

@@ -8,4 +8,4 @@ if getattr(sys, "argv", [])[:1] == ["-m"] or sys.argv[0].endswith("/oni"):  # a 
     leave_quietly()  # before anything is imported that takes time
     from launch.programs import check_module
 
-    check_module(sys.orig_argv)  # else Python looks for the module, and ends with words of its own
+    check_module(sys.orig_argv)  # else Python looks for the module, and ends with Python's words

@@ -19,7 +19,7 @@ from oni_jax.settings.fields import UserError
 def _run(config: Ask, stop: StopRequest) -> int:
     code = ask(config, stop)
     if code == 0 and not stop and not config.ask.compare_models:
-        with contextlib.suppress(UserError):  # what asks may lack what trains, such as a coefficient
+        with contextlib.suppress(UserError):  # asking may lack what training needs, such as a coefficient
             flags.check(config)
             given = {field.name: value for field, value in listed(config) if not field.metadata["secret"]}
             show(command("train", Config(), **given))

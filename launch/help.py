@@ -9,7 +9,7 @@ from absl.flags import Flag
 
 from launch import flags, named_configs, programs
 from oni_jax.settings.config import Config
-from oni_jax.settings.fields import Setting, UserError, nearest_first, own_settings, sections, settings
+from oni_jax.settings.fields import Setting, UserError, nearest_first, section_settings, sections, settings
 
 _WORDS = ("-h", "-help", "--help", "--helpfull", "--helpshort")
 ALL, CONFIGS = "all", "configs"
@@ -89,7 +89,7 @@ def _overview(defaults: Any, parts: dict[str, Any], width: int) -> Iterator[str]
     for topic, section in parts.items():
         yield ""
         yield textwrap.fill(f"{topic}: {_title(section)}", width, subsequent_indent="  ")
-        names = " ".join(f"--{field.name}" for field, _ in own_settings(section))
+        names = " ".join(f"--{field.name}" for field, _ in section_settings(section))
         yield textwrap.fill(names, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
     if isinstance(defaults, Config):
         yield ""
@@ -118,7 +118,7 @@ def _other_flags(defaults: Any) -> dict[str, Flag]:
 
 def _section(section: Any, width: int) -> Iterator[str]:
     yield _title(section)
-    for field, _ in own_settings(section):
+    for field, _ in section_settings(section):
         yield _filled(_describe(field), width)
 
 

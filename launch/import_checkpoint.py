@@ -83,7 +83,7 @@ def _run(program: ImportCheckpoint) -> int:
     content, reward = _read(source.reward, "--reward", *REWARDS) if source.reward else ({}, None)
     if reward and reward.kind != CLASSIFIER:
         if policy:
-            raise UserError(f"--policy and --reward: a {reward.kind} gets a folder of its own; import it by itself")
+            raise UserError(f"--policy and --reward: a {reward.kind} needs a separate folder; import it by itself")
         if reward.kind == TRANSFORMER:
             return _import_preferences(program, reward)
         return _import_reward_model(program, reward, content)

@@ -26,7 +26,7 @@ from oni_jax.types import NO_MESSAGE
 if TYPE_CHECKING:  # imports JAX, which takes seconds
     from oni_jax.evaluation.inspection import InspectedCaption, Inspection
 
-NARROW = 72  # columns; on a narrower terminal a caption has lines of its own
+NARROW = 72  # columns; on a narrower terminal a caption has separate lines
 
 
 @dataclasses.dataclass(frozen=True)

@@ -39,11 +39,11 @@ def command(program: str, defaults: Any, **values: Any) -> str:
     for field, default in settings(defaults):
         value = values.get(field.name, default)
         each = str(value).split(field.metadata["repeated"]) if field.metadata["repeated"] else [str(value)]
-        if field.metadata["positional"] and (field.metadata["repeated"] or "," not in each[0]):  # which would join two
+        if field.metadata["positional"] and (field.metadata["repeated"] or "," not in each[0]):  # a comma joins two
             positional += each if value else []
         elif value != default:
             flags += [word for text in each for word in (f"--{field.name}", text)]
-    if program in ON_DEVICES and os.environ.get("JAX_PLATFORMS") == "cpu":  # by --device, or by the variable itself
+    if program in ON_DEVICES and os.environ.get("JAX_PLATFORMS") == "cpu":  # set by --device, or by the variable itself
         flags += ["--device", "cpu"]
     return shlex.join([_python(), "-m", f"launch.{program}", *positional, *flags])
 

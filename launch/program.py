@@ -101,7 +101,7 @@ def _run(
 
 
 def split_words(argv: Sequence[str] | None) -> tuple[list[str], list[str]]:
-    """Splits a command line (that of the process when None) at `--`: own flags, and those of launch.train."""
+    """Splits a command line (that of the process when None) at `--`: the program's flags, and those of launch.train."""
     words = sys.argv[1:] if argv is None else list(argv)
     end = words.index("--") if "--" in words else len(words)
     return words[:end], words[end + 1 :]

@@ -49,7 +49,7 @@ class ServerConfig:
     """The LLM server that the job starts."""
 
     server: str = setting(
-        "none", "LLM server of the job: none, on a node of its own, or on a GPU beside training.",
+        "none", "LLM server of the job: none, on a separate node, or on a GPU beside training.",
         choices=tuple(TEMPLATES),
     )  # fmt: skip
     server_command: str = setting(
@@ -142,7 +142,7 @@ def _run(training: Sequence[str], shows_next: bool, program: Submission) -> int:
         print("warning: labels will come from the rule-based judge, not from an LLM: add --server", file=sys.stderr)
     if program.job.dry_run:
         return 0
-    # Inside another job, the new one would inherit that job's id, array task and restart count. sbatch's own variables
+    # Inside another job, the new one would inherit that job's id, array task and restart count. sbatch's variables
     # stay.
     environment = {
         name: value for name, value in os.environ.items() if not re.match("SLURM_(?!(CONF|CLUSTERS|JWT)$)", name)

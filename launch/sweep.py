@@ -30,7 +30,7 @@ from oni_jax.settings.config import Config, check_values
 from oni_jax.settings.fields import UserError, counted, setting
 
 MEMORY_OF_RUN_BYTES = 3 << 30  # measured: 1.8 GiB, while a run of NetHack compiles
-SEPARATOR = "\n"  # of words that may hold commas
+SEPARATOR = "\n"  # separates words that may hold commas
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +46,7 @@ class SweepConfig:
     )
     train_dir: str = setting("./train_dir", "Folder of experiments.")
     experiment: str = setting(
-        "sweep", "Name of the sweep's folder, in which each run has its own; a sweep that is there is resumed."
+        "sweep", "Name of the sweep's folder, in which each run has one; a sweep that is there is resumed."
     )
     jobs: int = setting(0, "Runs at a time; 0: as many as cores and memory allow, one on each GPU.")
     gpus: str = setting("", "GPUs of the runs, such as 0,1 or a name of nvidia-smi -L; each run sees one.")
@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None, left_out: Collection[str] = ()) -> i
 def _run(training: Sequence[str], left_out: Collection[str], program: SweepConfig, stop: StopRequest) -> int:
     from launch.sweeps import results  # imports SciPy, which takes a while
 
-    variables = dict(os.environ)  # --device of a run, which is parsed next, changes this process's own
+    variables = dict(os.environ)  # --device of a run, which is parsed next, changes this process's variables
     runs = [run for run in planned(training, program) if run.name not in left_out]
     options, gpus = _options(program.submit), _gpus(program)
     if program.submit:
@@ -121,7 +121,7 @@ def _itself(program: SweepConfig, training: Sequence[str]) -> str:
 
 def _show_next(runs: Sequence[GridRun], folder: str, unfinished: Sequence[str]) -> None:
     train_dir, name = os.path.split(folder)
-    is_drawn = any(last_row(run.folder) for run in runs) and "," not in name  # which joins names
+    is_drawn = any(last_row(run.folder) for run in runs) and "," not in name  # a comma joins names
     plot = [command("plot", PlotConfig(), train_dir=train_dir, experiments=name)] if is_drawn else []
     show(*unfinished, *plot, command("ls", ListConfig(), train_dir=folder))
 

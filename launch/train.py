@@ -49,7 +49,7 @@ def _run(shows_next: bool, config: Config, stop: StopRequest) -> int:
         oni_jax.train(config, stop=stop)
     except UserError:
         raise
-    except Exception:  # of an actor or a plugin: a checkpoint is saved
+    except Exception:  # an error of an actor or a plugin: a checkpoint is saved
         if shows_next:
             _show_next(config)
         raise

@@ -73,7 +73,7 @@ def train(
     check_run(config)
     check_unchanged(config)
     folder = experiment_folder(config)
-    # Of several processes, those of other hosts may not see the folder; they wait for this one.
+    # Other hosts' processes may not see the folder; they wait for this one.
     if num_processes(config.devices) == 1 and steps_are_done(config.run, folder):
         steps = max(saved_steps(folder))
         report(f"{folder}: {steps:,} environment steps are done already; raise --train_for_env_steps")

@@ -145,7 +145,7 @@ def all_gather(batch: Array, axis: int) -> Array:
     return jax.lax.all_gather(batch, AXIS, axis=axis, tiled=True) if _is_sharded() else batch
 
 
-def own_shard(batch: Array, axis: int) -> Array:
+def local_shard(batch: Array, axis: int) -> Array:
     """Returns this device's shard of a replicated batch, such as draws for all of it; the inverse of `all_gather`."""
     if not _is_sharded():
         return batch

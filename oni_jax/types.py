@@ -9,7 +9,7 @@ unroll: the T steps that make a trajectory, over which the recurrent core is run
 episode: from a reset to a termination or a truncation
 caption: text of an environment's state that an LLM can judge; may be empty
 event: text of what an action did, apart from the caption; may be empty
-message: NetHack's own line, the caption of its states; also a message of HTTP or of a chat
+message: NetHack's line, the caption of its states; also a message of HTTP or of a chat
 item: what a query is about: one caption, or two to compare
 query: an item and the question that the LLM is asked about it
 answer: the LLM's reply to a query, as the kind of query encodes it
@@ -45,9 +45,9 @@ class ArraySpec(NamedTuple):
 
     shape: tuple[int, ...]
     dtype: str
-    num_ids: int = 0  # of an array of ids: 0 ... num_ids - 1
+    num_ids: int = 0  # number of ids of an array of them: 0 ... num_ids - 1
     is_key: bool = False  # bytes [M] uint8 whose bits say a text, each its part
-    highest: tuple[float, ...] = ()  # of an image [H, W, C] uint8: the highest value of each channel; (): unknown
+    highest: tuple[float, ...] = ()  # highest value of each channel of an image [H, W, C] uint8; (): unknown
 
 
 class EnvSpec(NamedTuple):
@@ -78,8 +78,8 @@ class CaptionBatch(NamedTuple):
 class StepCaptions(NamedTuple):
     """Captions before and after a batch's steps."""
 
-    before: CaptionBatch  # of the observations before the actions
-    caused: CaptionBatch  # of the observations after them; at an episode's end, of its final observation
+    before: CaptionBatch  # captions of the observations before the actions
+    caused: CaptionBatch  # captions of the observations after them; at an episode's end, of its final observation
 
 
 class Trajectory(NamedTuple):
@@ -94,7 +94,7 @@ class Trajectory(NamedTuple):
     terminations: Array  # [T, B] bool; the episode ended with step t by its rules
     truncations: Array  # [T, B] bool; the episode was truncated after step t by the step limit
     truncation_values: Array  # [T, B] float32; value of the final observation of a truncated episode, else 0
-    final_observations: Mapping[str, Array]  # that rewards read, each [T, B, ...]; valid where an episode ended
+    final_observations: Mapping[str, Array]  # those that rewards read, each [T, B, ...]; valid where an episode ended
     behaviour_logits: Array  # [T, B, A] float32
     values: Array  # [T, B] float32; by the network that acted
     policy_lags: Array  # [T, B] int32; versions between the network that acted and the newest
@@ -106,7 +106,7 @@ class RewardOutput(NamedTuple):
     """Rewards of a batch, and the reward's new state."""
 
     rewards: Array  # [T, B] float32; before the coefficient
-    state: PyTree  # with updated running statistics
+    state: PyTree  # state with updated running statistics
 
 
 class ModelState(NamedTuple):

@@ -16,20 +16,20 @@ from tests.support.maps import write_repeated_stock
 
 _compiled = tempfile.TemporaryDirectory(prefix="oni_jax_tests_")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", _compiled.name)
-os.environ["ONI_JAX_CACHE"] = os.environ["JAX_COMPILATION_CACHE_DIR"]  # for stocks of maps, see tests/support/maps.py
+os.environ["ONI_JAX_CACHE"] = os.environ["JAX_COMPILATION_CACHE_DIR"]  # stocks of maps, see tests/support/maps.py
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 
 # Tests interrupt programs, which inherit it when SIGINT is ignored: so a script starts what it runs in the background.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# How long an input takes to draw says something of the machine, nothing of the code.
+# The time to draw an input says something of the machine, nothing of the code.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # Fuzzing: pytest --hypothesis-profile long tests/annotation/test_fuzzing.py (tests must not set max_examples).
 settings.register_profile("long", settings.get_profile("any machine"), max_examples=20_000)
 settings.load_profile("any machine")
 
 
-MAX_RESIDENT_BYTES = 3 << 29  # of a process between two modules; a module adds half a GB at most
+MAX_RESIDENT_BYTES = 3 << 29  # limit for a process between two modules; a module adds half a GB at most
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

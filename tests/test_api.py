@@ -249,7 +249,7 @@ def test_notebook_is_told_where_to_install_from(repository, told):
 def test_the_notebook_runs(tmp_path):
     """Its cells, one after the other, in a process without a script, as a notebook's is."""
     code = notebook()
-    assert len(code) == 6 and '"pip", "install"' in code[0]  # where it is not installed
+    assert len(code) == 6 and '"pip", "install"' in code[0]  # the command for a machine without it
     shown = 'assert values.min() >= 0 and values[0] > values[1], values; assert metrics["mean_return"][-1] > 0.5'
     code += [f"values = run.score(texts); {shown}; assert evaluation.complete; assert film.data and rows"]
     environment = {**os.environ, "MPLBACKEND": "Agg", "PYTHONPATH": str(ROOT)}

@@ -93,5 +93,5 @@ def test_a_warm_run_compiles_nothing(reward, tmp_path, monkeypatch):
         training.train(StopRequest())
     assert len(counts) == NUM_UPDATES and counts[0] > 0
     late = {number for number in range(NUM_WARM_UP, NUM_UPDATES) if counts[number] > counts[number - 1]}
-    assert len(late) == (1 if reward else 0), counts  # the reward's own step, and nothing because of it
+    assert len(late) == (1 if reward else 0), counts  # the reward's step, and nothing because of it
     assert training.compilations.count == counts[-1]  # saving at the end compiles nothing either

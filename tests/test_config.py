@@ -88,7 +88,7 @@ def test_published_names_and_defaults():
     assert {name: defaults.get(name, "missing") for name in DEFAULTS} == DEFAULTS
 
 
-def test_every_setting_has_a_name_of_its_own_a_type_and_help():
+def test_every_setting_has_a_unique_name_a_type_and_help():
     fields = [field for field, _ in settings(Config())]
     names = [field.name for field in fields] + [alias for field in fields for alias in field.metadata["aliases"]]
     assert len(set(names)) == len(names)
@@ -189,7 +189,7 @@ def test_a_run_of_former_defaults_is_not_resumed_on_other_pixels():
     check_resume(former, with_values(Config(), {"obs_scale": 255.0}))
 
 
-def test_what_a_policy_s_parameters_are_for_is_fixed():
+def test_settings_of_a_policy_s_parameters_are_fixed():
     free = {"policy_initialization", "precision"}
     network = {field.name for field, _ in settings(Config().network)}
     assert network - free <= set(FIXED_ON_RESUME)

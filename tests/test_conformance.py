@@ -15,7 +15,7 @@ from oni_jax.envs.base import VectorEnv, make_step_output
 from oni_jax.envs.device.base import observe_all
 from oni_jax.envs.device.episodes import begin_episode, environment_key
 from oni_jax.envs.history import CAPTION
-from oni_jax.envs.registry import ENVIRONMENTS, env_spec, make_vector_env, own_spec
+from oni_jax.envs.registry import ENVIRONMENTS, base_spec, env_spec, make_vector_env
 from oni_jax.learner.compilations import CompilationCounter
 from oni_jax.learner.shards import shard_policy
 from oni_jax.networks.policy import ActorCritic, init_params, make_policy
@@ -26,7 +26,7 @@ from oni_jax.settings.learning import NetworkConfig, TorchbeastConfig
 from oni_jax.settings.worlds import CrafterConfig, EnvConfig
 from oni_jax.types import EVERYTHING, EnvSpec
 from tests.envs.outputs import are_equal
-from tests.support import corridor_plugin, memory_env  # which register their own
+from tests.support import corridor_plugin, memory_env  # they register their environments
 from tests.support.processes import equal_on_devices
 
 ENVS = [next(iter(environment.names)) for environment in ENVIRONMENTS]
@@ -61,8 +61,8 @@ def fitting() -> Iterator[tuple[str, str]]:
 
 
 PAIRS = list(fitting())
-DEAR = ("bk_encoder", "nle_torchbeast_encoder")  # to compile; in tests/golden, too
-OWN_ENVIRONMENTS = {  # of encoders that don't take whatever there is
+DEAR = ("bk_encoder", "nle_torchbeast_encoder")  # slow to compile; tests/golden has them, too
+OWN_ENVIRONMENTS = {  # environments of encoders that don't take whatever there is
     "nle_rgbcrop_encoder": ["NetHackScore-v1"],
     "nle_torchbeast_encoder": ["NetHackScore-v1"],
     "nle_embedded_encoder": ["NetHackScore-v1"],
@@ -135,8 +135,8 @@ def test_equal_seeds_give_equal_episodes_however_many_share_a_process(played):
     for i in range(2):
         with closing(make(name, 1, first_index=i)) as env:
             alone = play(env, spec.num_actions, columns=slice(i, i + 1))
-        for (records, _, _, texts), (lone_records, _, _, own_texts) in zip(seen, alone, strict=True):
-            assert are_equal(records[i : i + 1], lone_records) and texts[0][i] == own_texts[0][0]
+        for (records, _, _, texts), (lone_records, _, _, lone_texts) in zip(seen, alone, strict=True):
+            assert are_equal(records[i : i + 1], lone_records) and texts[0][i] == lone_texts[0][0]
     with closing(make(name, seed=8)) as env:
         others = play(env, spec.num_actions)
     assert not all(are_equal(a[0], b[0]) for a, b in zip(seen, others))
@@ -147,10 +147,10 @@ def test_equal_seeds_give_equal_episodes_however_many_share_a_process(played):
     [environment for environment in ENVIRONMENTS if environment.display],
     ids=lambda environment: min(environment.names),
 )
-def test_what_people_can_play_is_shown_while_it_trains(environment):
+def test_playable_environments_are_shown_while_they_train(environment):
     name = next(iter(environment.names))
     config = EnvConfig(root_env=name, max_episode_steps=MAX_STEPS, crafter=CrafterConfig(maps="exact"))
-    with closing(environment.display.watch(config, own_spec(config, (EVERYTHING,)), 7, 0, 0, "")) as watched:
+    with closing(environment.display.watch(config, base_spec(config, (EVERYTHING,)), 7, 0, 0, "")) as watched:
         watched.reset(make_step_output(watched.spec, 1))
         expected = watched.terminal()
         with closing(CompilationCounter()) as compilations:  # a person would wait at the first key
@@ -178,7 +178,7 @@ def test_captions_keys_have_the_size_of_the_spec(environment):
 
 
 @pytest.mark.parametrize("name", ENVS)
-def test_what_can_be_saved_goes_on_alike(name):
+def test_saved_state_resumes_identically(name):
     with closing(make(name)) as env, closing(make(name, seed=9)) as other:
         play(env, env.spec.num_actions, 5)
         if not (saved := env.save()):

@@ -62,7 +62,7 @@ def act() -> None:
 
 
 def take() -> None:
-    """Each of four devices takes the trajectories with the indices from its own shard."""
+    """Each of four devices takes the trajectories with the indices from its shard."""
     replicas = Replicas(jax.devices()[:4])
     steps: Any = np.arange(24.0).reshape(3, 8)
     trajectory = Trajectory(*[steps] * len(Trajectory._fields))._replace(initial_core_state=np.arange(8))

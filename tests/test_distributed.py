@@ -78,7 +78,7 @@ def check(folder: pathlib.Path, number: int, num_updates: int) -> None:
     assert done["labels_held"] > 0 and done["rewarded_steps"] > 0
     assert any(name.startswith("episode/intrinsic_return/") and value > 0 for name, value in done.items() if value)
     assert Run(str(folder / "run")).config.devices == DevicesConfig()  # they are no single process's
-    assert done["episodes"] > 0.8 * done["env_steps"] / 9  # of all processes: an episode has nine steps
+    assert done["episodes"] > 0.8 * done["env_steps"] / 9  # all processes' episodes: an episode has nine steps
 
 
 def wait_for_updates(folder: pathlib.Path, run: Launched, number: int) -> None:
@@ -98,7 +98,7 @@ def kill_one(folder: pathlib.Path, number: int, killed: int) -> None:
     for run, output in zip(runs, outputs):
         assert run.leftovers() == [] and run.process.returncode != 0
         told.append(output.splitlines()[-1].startswith("error: another process of this run is gone"))
-        # What ends a process from within JAX or gloo: the first one has died, or several leave at the same moment.
+        # Errors within JAX or gloo that end a process: the first one has died, or several leave at the same moment.
         assert told[-1] or "another task died" in output or "gloo::" in output, output
     assert any(told) or killed == 0
     assert told == [True] or number > 2 or killed == 0
@@ -203,7 +203,7 @@ def test_processes_that_do_not_come(monkeypatch, capsys):
         ("10.0.0.8", "10.0.0.7", False),
     ],
 )
-def test_a_host_whose_own_name_leads_to_itself_alone(monkeypatch, here, there, refused):
+def test_host_whose_name_leads_to_itself_alone_is_refused(monkeypatch, here, there, refused):
     """By flags, and under Slurm."""
     monkeypatch.setattr(meeting.socket, "gethostname", lambda: "me")
     monkeypatch.setattr(meeting.socket, "gethostbyname", {"me": here}.get)
@@ -212,7 +212,9 @@ def test_a_host_whose_own_name_leads_to_itself_alone(monkeypatch, here, there, r
     monkeypatch.setenv("SLURM_SRUN_COMM_HOST", there)
     monkeypatch.setenv("SLURM_STEP_NUM_NODES", "2")
     for devices in (DevicesConfig(coordinator_address=f"{there}:1", num_processes=2, process_id=1), DevicesConfig()):
-        with pytest.raises(UserError, match="own name, me, resolves to 127.0.1.1") if refused else nullcontext():
+        with (
+            pytest.raises(UserError, match="this host's name, me, resolves to 127.0.1.1") if refused else nullcontext()
+        ):
             meeting._meet(devices, False, StopRequest())
     monkeypatch.setenv("SLURM_STEP_NUM_NODES", "1")
     meeting._meet(DevicesConfig(), True, StopRequest())
@@ -236,7 +238,7 @@ def test_threads_of_a_backend_of_cpus_wait_for_their_turn(monkeypatch, backend, 
         ended.set()
 
 
-def test_what_each_process_tells_all_have():
+def test_messages_of_each_process_reach_all():
     captions = CaptionBatch([b"a", b"", b"\xff"], np.arange(2, dtype=np.int32)[:, None], {"x": np.ones((2, 1, 3))})
     annotations = [Annotation((b"a", b"bc"), b"1 0.25"), Annotation((b"",), None, 1), Annotation((b"", b"d"), b"\0", 2)]
     report = WorldReport([np.ones(3), np.zeros(3)], ["one died"], 2, ["as usual"])
@@ -262,11 +264,11 @@ def test_what_each_process_tells_all_have():
     assert np.array_equal(merged.intrinsic_returns, returns * 2)
 
 
-def test_who_else_there_is(monkeypatch):
+def test_peers_by_slurm_and_flags(monkeypatch):
     """Nobody, or as Slurm's step says, or as the flags say."""
     asked: list[tuple] = []
     monkeypatch.setattr(meeting, "Peers", lambda: "peers")
-    monkeypatch.setattr(meeting, "_check_own_name", lambda host: None)
+    monkeypatch.setattr(meeting, "_check_host_name", lambda host: None)
     monkeypatch.setattr(meeting.os, "_exit", sys.exit)
     monkeypatch.setattr(jax.distributed, "initialize", lambda *words, **given: asked.append((words, given)))
     monkeypatch.setattr(jax.distributed, "shutdown", lambda: asked.append(()))
@@ -286,7 +288,7 @@ def test_who_else_there_is(monkeypatch):
     always |= {"initialization_timeout": 2 * meeting.MEETING_SECS}
     given = {"num_processes": 3, "process_id": 2}
     assert found(DevicesConfig(coordinator_address="a:1", **given)) == "peers"
-    monkeypatch.setenv("SLURM_NTASKS", "4")  # of a job whose script runs us once
+    monkeypatch.setenv("SLURM_NTASKS", "4")  # a job whose script runs us once
     assert isinstance(found(DevicesConfig()), SingleProcess)
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
     assert isinstance(found(DevicesConfig(num_processes=1)), SingleProcess)

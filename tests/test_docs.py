@@ -33,7 +33,7 @@ from oni_jax.offline.goal_config import TrainGoals
 from oni_jax.offline.pair_config import AnnotatePairs, CollectPairs, TrainReward
 from oni_jax.offline.segment_config import CollectSegments
 from oni_jax.settings.config import Config
-from oni_jax.settings.fields import Setting, own_settings, sections, settings
+from oni_jax.settings.fields import Setting, section_settings, sections, settings
 from oni_jax.show.config import PlayConfig
 from oni_jax.show.report.config import ReportConfig
 from tests.support.documented import markdown_list
@@ -80,8 +80,8 @@ PROGRAMS: dict[str, Any] = {
 }
 OF_OTHERS = {"flag-name", "flag_name", "nox", "help", "host", "port", "x"}  # forms of flags, and those of servers
 OF_OTHERS |= {"partition", "logdir", "enable-prefix-caching", "model-path", "hypothesis-profile", "sbatch"}
-OF_OTHERS |= {"alg", "precollect"}  # of published programs
-OF_OTHERS |= {"no-deps"}  # of pip
+OF_OTHERS |= {"alg", "precollect"}  # flags of published programs
+OF_OTHERS |= {"no-deps"}  # a flag of pip
 OF_OTHERS |= {"project-directory", "build", "abort-on-container-exit", "array"}
 
 
@@ -90,7 +90,7 @@ def flags_list() -> str:
     lines = []
     for part in sections(Config()).values():
         lines += ["", f"**{(type(part).__doc__ or '').splitlines()[0]}**", ""]
-        lines += [_line(field) for field, _ in own_settings(part)]
+        lines += [_line(field) for field, _ in section_settings(part)]
     return "\n".join([*lines, ""])
 
 
@@ -146,7 +146,7 @@ def flags_of_benchmarks_and_of_programs() -> tuple[str, set[str]]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_what_it_names_exists(page):
+def test_paths_and_programs_on_a_page_exist(page):
     text = page.read_text()
     for path in re.findall(r"`((?:oni_jax|launch|benchmarks|tests)/[\w/.]*)`", text):
         assert (ROOT / path).exists(), path
@@ -176,7 +176,7 @@ def test_links_lead_somewhere(page):
 
 
 def reads_files(config: Config) -> bool:
-    """Whether a run reads files that are not here: other tests write them."""
+    """True for a run that reads files that are not here: other tests write them."""
     return any(term.env.plugin or term.reward.reward_dir or term.reward.word_vectors for term in config.terms())
 
 
@@ -254,7 +254,7 @@ REGISTERED = """import json
 from oni_jax.envs.registry import environment_names
 from oni_jax.networks.registry import ENCODERS
 from oni_jax.rewards.registry import REWARD_TYPES
-print(json.dumps([list(environment_names()), list(REWARD_TYPES), list(ENCODERS)]))"""  # without the tests' plugins
+print(json.dumps([list(environment_names()), list(REWARD_TYPES), list(ENCODERS)]))"""  # no plugins of tests
 
 
 def test_everything_is_named():

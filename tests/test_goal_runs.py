@@ -23,7 +23,7 @@ def trained(train_dir: pathlib.Path, num_steps: int, *words: str) -> list[dict]:
     return found
 
 
-def test_what_a_server_suggests_is_shown_and_paid(tmp_path):
+def test_suggestions_of_a_server_are_shown_and_paid(tmp_path):
     *_, last = trained(tmp_path, 51_200)
     assert last["reward/goal_coverage"] > 0.9
     assert last["episode/goals_reached"] > 0.5 and last["episode/intrinsic_return/ellm"] > 0.5

@@ -13,7 +13,7 @@ from tests.support.processes import ROOT
 
 PACKAGE = ROOT / "oni_jax"
 
-EVERYWHERE = {"host", "ops", "settings", "types"}  # which import nothing but each other
+EVERYWHERE = {"host", "ops", "settings", "types"}  # they import nothing but each other
 # Box, a folder or file of oni_jax -> the boxes that it may import, itself and EVERYWHERE apart. The lowest come first.
 MAY_IMPORT = {
     **dict.fromkeys(EVERYWHERE | {"config", "envs", "metrics", "networks", "parallel"}, set()),
@@ -219,7 +219,7 @@ def mentions_meshes(path: pathlib.Path) -> bool:
 
 def test_only_parallel_knows_meshes_of_accelerators():
     found = {path.name for path in sources("oni_jax", "launch") if mentions_meshes(path)}
-    assert found == {"parallel.py", "peers.py"}  # that one's is of the hosts' CPUs
+    assert found == {"parallel.py", "peers.py"}  # it compares the hosts' CPUs
 
 
 def compared_words(path: pathlib.Path) -> set[str]:

@@ -44,7 +44,7 @@ def num_checkpoints(folder: pathlib.Path) -> int:
 
 @trial("kill")
 @pytest.mark.parametrize("name", ["online_cls", *LEARNT])
-def test_nothing_that_was_learnt_or_paid_for_is_lost(name, tmp_path, monkeypatch):
+def test_kill_loses_no_learning_and_no_answer(name, tmp_path, monkeypatch):
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     words = [*SMALL, *WORDS, f"--llm_reward_type={name}", f"--train_dir={tmp_path}", "--experiment=run"]
     folder = tmp_path / "run"
@@ -88,7 +88,7 @@ def test_nothing_that_was_learnt_or_paid_for_is_lost(name, tmp_path, monkeypatch
     assert labels(folder) >= committed and again.leftovers() == []
 
 
-def test_what_a_run_leaves_that_was_killed_with_all_its_processes_is_removed_by_the_next(tmp_path):
+def test_leftovers_of_a_killed_run_are_removed_by_the_next(tmp_path):
     run = Launched("launch.train", *SMALL, "--llm_reward_type=none", f"--train_dir={tmp_path}", "--experiment=run")
     run.wait_for(lambda: rows(tmp_path / "run"), 300)
     processes = [run.process.pid, *(process.pid for process in run.descendants())]

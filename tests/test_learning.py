@@ -19,7 +19,7 @@ from oni_jax.training.parts import USUAL, Makers
 from oni_jax.training.plan import resolve
 from oni_jax.worlds.actors import actor_world
 
-OPTIMUM = 1.0  # of both environments
+OPTIMUM = 1.0  # optimum of both environments
 REACHED = 0.9
 
 

@@ -1,4 +1,4 @@
-"""Rewards that a plugin asks an LLM for in its own words, and whose fault it is when the plugin fails."""
+"""Rewards that a plugin asks an LLM for in the plugin's words, and whose fault it is when the plugin fails."""
 
 import json
 import os
@@ -94,7 +94,7 @@ def test_caption_and_goal_are_written_into_the_prompt(registries):
 
 def test_prompt_file_replaces_the_prompt(registries, tmp_path):
     register_llm_reward("near", "How near? {caption}", float)
-    path = tmp_path / "own.json"
+    path = tmp_path / "users.json"
     path.write_text(json.dumps({"kind": "near", "system": "s", "user": "Far? {caption}"}))
     assert load_prompt(AnnotationConfig(prompt_file=str(path)), "near").user((b"x",)) == "Far? x"
 
@@ -143,7 +143,7 @@ def test_failing_kind_is_the_plugin_s_fault(registries, server, capsys, method):
         raise LookupError("nothing there")
 
     class Own(QueryKind):
-        name = "own"
+        name = "users"
         prompt = {"system": "s", "user": "{caption}"}
 
         def read(self, text, logprobs, answer_key):
@@ -151,9 +151,9 @@ def test_failing_kind_is_the_plugin_s_fault(registries, server, capsys, method):
 
     setattr(Own, method, fail)
     register_query(Own())
-    assert ask_about(server, "own") == 1 + (method == "render")  # the prompt is shown before anybody is asked
+    assert ask_about(server, "users") == 1 + (method == "render")  # the prompt is shown before anybody is asked
     (told,) = failures(capsys)
-    assert f"plugin {__name__}: its `{method}` of the query own failed in line " in told and "nothing there" in told
+    assert f"plugin {__name__}: its `{method}` of the query users failed in line " in told and "nothing there" in told
 
 
 def test_failing_read_ends_a_training_by_name(tmp_path, server):
@@ -179,7 +179,7 @@ def test_failing_value_is_the_plugin_s_fault(registries, value):
         made.learning.ingest([Annotation((b"x",), b'"answer"')])
 
 
-def test_without_a_server_nobody_answers(registries, capsys):
+def test_no_answer_without_a_server(registries, capsys):
     register_llm_reward("near", "How near? {caption}", float)
     assert train.main(["--llm_reward_type", "near", "--llm_reward_coeff", "1", "--train_for_env_steps", "1"]) == 2
     told = capsys.readouterr().err

@@ -18,8 +18,8 @@ from oni_jax.settings.fields import UserError
 from tests.support.processes import ROOT
 
 RUN_CODE = {"pickle", "_pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "yaml", "pandas"}
-# What may be used of them: pipes between a program's processes, an error's name, and an unpickler that makes
-# nothing but arrays and numbers (tests/offline/test_segment_published.py).
+# Uses that are allowed: pipes between a program's processes, an error's name, and an unpickler that makes nothing but
+# arrays and numbers (tests/offline/test_segment_published.py).
 MAY_USE = {
     "oni_jax/annotation/service.py": {"pickle.loads"},
     "oni_jax/published/state_dict.py": {"pickle.UnpicklingError"},
@@ -64,7 +64,7 @@ def sources() -> list[pathlib.Path]:
 
 
 @pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_nothing_reads_what_could_run(path):
+def test_no_reader_can_run_code(path):
     assert set(findings(path.read_text())) <= MAY_USE.get(str(path.relative_to(ROOT)), set())
 
 
@@ -133,7 +133,7 @@ def test_files_that_would_run_something_are_refused(tmp_path):
         with pytest.raises(UserError, match=FILE_NAME):
             MessageCounts().restore(str(tmp_path))
     assert not trace.exists()
-    with np.load(tmp_path / "weights.npz", allow_pickle=True) as arrays:  # what was kept from happening
+    with np.load(tmp_path / "weights.npz", allow_pickle=True) as arrays:  # the code that was kept from running
         assert arrays["messages"] is not None and trace.exists()
 
 

@@ -44,7 +44,7 @@ def stored_labels(folder: pathlib.Path) -> set:
 @pytest.mark.parametrize(
     "name", ["catch", *(pytest.param(name, marks=pytest.mark.slow) for name in ("nethack", "ranking"))]
 )
-def test_it_goes_on_where_it_stopped(name, tmp_path):
+def test_old_run_resumes_where_it_stopped(name, tmp_path):
     shutil.copytree(RUNS / name, tmp_path / name)
     before, held = summary(tmp_path / name), stored_labels(tmp_path / name)
     steps = before["env_steps"] + 640

@@ -140,7 +140,7 @@ print("equal")
         pytest.param(TRAIN, id="rewards", marks=pytest.mark.slow),
     ],
 )
-def test_what_is_learnt_and_told_does_not_depend_on_the_number_of_devices(program):
+def test_learning_and_metrics_do_not_depend_on_the_number_of_devices(program):
     assert equal_on_devices(8, "-c", program, flags=os.environ.get("XLA_FLAGS", "")) == "equal\n"
 
 

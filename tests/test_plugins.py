@@ -39,7 +39,7 @@ def answer(prompt: str) -> str:
     return f"<label>{'FOO' if 'at the exit' in prompt else 'BAR'}</label>"
 
 
-def test_it_is_trained_on_evaluated_and_filmed(tmp_path, capfd):
+def test_plugin_s_environment_is_trained_on_evaluated_and_filmed(tmp_path, capfd):
     folder = tmp_path / "run"
     with llm_server(answer) as server:
         flags = (*TRAIN, f"--train_dir={tmp_path}", "--experiment=run", f"--llm_server_addr={server.address}")
@@ -61,7 +61,7 @@ def test_it_is_trained_on_evaluated_and_filmed(tmp_path, capfd):
     assert len(films) >= 3 and all(name.endswith(".gif") for name in films)
 
 
-def test_without_rules_the_judge_refuses(tmp_path, capfd, monkeypatch):
+def test_judge_without_rules_refuses(tmp_path, capfd, monkeypatch):
     assert train.main([*TRAIN, f"--train_dir={tmp_path}"]) == 2
     told = capfd.readouterr()
     assert "--llm_server_addr" in told.err and told.err.count("\n") == 1 and told.out == ""
@@ -136,7 +136,7 @@ def test_fractions_are_not_cut_to_the_whole_numbers_of_a_space():
         env.reset(make_step_output(spec, 1))
 
 
-def test_its_own_time_limit_is_a_truncation():
+def test_gymnasium_s_time_limit_is_a_truncation():
     limited = lambda: gymnasium.wrappers.TimeLimit(corridor_plugin.Corridor(), 2)  # noqa: E731
     environment = gymnasium_environment("Limited", limited)
     spec = environment.make_spec(EnvConfig(root_env="Limited"))
@@ -170,7 +170,7 @@ def empty_log(env, observation):
     return ", ".join(log)
 
 
-def test_what_gymnasium_allows():
+def test_observation_spaces_of_gymnasium():
     environment = gymnasium_environment("Odd", Odd, empty_log)
     spec = environment.make_spec(EnvConfig(root_env="Odd"))
     assert spec.observations["large"] == ArraySpec((2,), "int32")
@@ -245,7 +245,7 @@ def test_tuple_s_parts_are_observations_by_number():
         (spaces.OneOf((spaces.Discrete(2), spaces.Discrete(3))), 2, "the observation space OneOf"),
     ],
 )
-def test_what_cannot_be_learnt_from_is_refused(monkeypatch, space, num_actions, message):
+def test_spaces_that_can_t_be_learnt_from_are_refused(monkeypatch, space, num_actions, message):
     class Own(corridor_plugin.Corridor):
         observation_space = space
         action_space = spaces.Discrete(num_actions)

@@ -23,7 +23,7 @@ SHORT = {
     "--num_envs_per_worker 4 --max_episode_steps 60",
     "launch.evaluate": "--episodes 4 --num_workers 1",
 }
-IN_PROCESS = ("launch.inspect_reward", "launch.evaluate", "launch.report", "launch.ls")  # without importing JAX again
+IN_PROCESS = ("launch.inspect_reward", "launch.evaluate", "launch.report", "launch.ls")  # JAX is imported already
 NEEDS = ("a GPU", "a server", "a terminal", "minutes")
 
 

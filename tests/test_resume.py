@@ -43,7 +43,7 @@ from tests.support.processes import COMPILES_SOON, ROOT
 
 NUM_UPDATES = 5  # before the interruption, and after it
 ROLLOUT = 5
-BATCH_SIZE = 4 * ROLLOUT  # of 6 games, 3 a slot: when the run is interrupted a slot is half read, and another waits
+BATCH_SIZE = 4 * ROLLOUT  # 6 games, 3 a slot: when the run is interrupted a slot is half read, and another waits
 NETHACK = "NetHackScoreExtendedActions-v1"
 DEVICE = signals_plugin.NAME
 NETWORK = NetworkConfig(

@@ -10,7 +10,7 @@ from benchmarks.pages.estimates import Estimate, difference, distinct, end, over
 from benchmarks.studies.base import AT_THE_END, OVER_THE_RUN, Contrast, Study
 from benchmarks.studies.results import by_cell, by_task, counted, curve
 
-SUMMARIES: Mapping[str, Callable[[np.ndarray], float]] = {AT_THE_END: end, OVER_THE_RUN: over_the_run}  # of a curve
+SUMMARIES: Mapping[str, Callable[[np.ndarray], float]] = {AT_THE_END: end, OVER_THE_RUN: over_the_run}  # curve -> value
 
 
 class Effect(NamedTuple):
@@ -18,7 +18,7 @@ class Effect(NamedTuple):
 
     contrast: Contrast
     estimate: Estimate
-    is_distinct: bool  # by Holm's correction over all studies
+    is_distinct: bool  # distinct by Holm's correction over all studies
 
     def shown(self) -> str:
         """Formats the effect, with a mark where it remains."""

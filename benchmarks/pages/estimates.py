@@ -8,7 +8,7 @@ import numpy as np
 from scipy import stats
 
 TENTH = 10  # a curve's end is the mean of its last tenth
-ALPHA = 0.05  # of intervals, and of all main contrasts together
+ALPHA = 0.05  # level of intervals, and of all main contrasts together
 
 
 class Estimate(NamedTuple):
@@ -17,7 +17,7 @@ class Estimate(NamedTuple):
     mean: float
     low: float = math.nan  # NaN: of one seed
     high: float = math.nan
-    p_value: float = math.nan  # of a difference: that there is none
+    p_value: float = math.nan  # p-value of no difference
 
     def shown(self, sign: str = "") -> str:
         """Formats the estimate to two digits of the interval's width; `sign` is "+" for differences."""

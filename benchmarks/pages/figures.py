@@ -22,7 +22,7 @@ Y_LABELS = {
     UNLOCKED: "achievements in an episode, of 22",
 }
 PANEL_INCHES, LABEL_INCHES, MARGIN_INCHES = (4.6, 3.6), 2.6, 0.8
-LABEL_CHARS, LINE_HEIGHT = 34, 0.052  # of a label's line; its height is a fraction of the axes'
+LABEL_CHARS, LINE_HEIGHT = 34, 0.052  # size of a label's line; its height is a fraction of the axes'
 Runs = Sequence[Mapping[str, Any]]
 
 

@@ -12,7 +12,7 @@ NAME = "Craftax-Classic-Symbolic-v1"
 
 
 def make() -> tuple[Any, Any]:
-    """Returns the environment, without its own auto-reset, and its parameters."""
+    """Returns the environment, without its auto-reset, and its parameters."""
     from craftax.craftax_env import make_craftax_env_from_name
 
     env = make_craftax_env_from_name(NAME, auto_reset=False)

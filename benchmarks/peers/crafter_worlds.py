@@ -7,7 +7,7 @@ import gymnasium
 import numpy as np
 
 VIEW = (9, 7)  # cells that the player sees, by column and row
-NUM_ITEMS = 16  # of the inventory
+NUM_ITEMS = 16  # items of the inventory
 
 
 class Played(NamedTuple):

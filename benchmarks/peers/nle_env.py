@@ -1,4 +1,4 @@
-"""NLE's own environments, stepped in turn: the peer of our stepper."""
+"""NLE's environments, stepped in turn: the peer of our stepper."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -29,7 +29,7 @@ class NleEnvs:
         self._envs = [make_env(task, observation_keys) for _ in range(num_envs)]
         self._seeds, self._first_index = seeds, first_index
         self._episodes = [-1] * num_envs
-        self._turns = [0] * num_envs  # of the running episodes
+        self._turns = [0] * num_envs  # turns of the running episodes
         self._turns_of_episodes = 0
         for i in range(num_envs):
             self._reset(i)

@@ -43,7 +43,7 @@ class TorchPPO:
         self._weights = [*self.trunk.parameters(), *self.logits.parameters(), *self.value.parameters()]
         self._adam = torch.optim.Adam(self._weights, 2.5e-4, eps=1e-5, fused=True)
         self._seen = _flat(envs.reset(seed=0)[0])
-        self.num_steps = unroll * envs.num_envs  # of an update
+        self.num_steps = unroll * envs.num_envs  # steps an update
 
     def run(self, num_updates: int) -> None:
         """Collects and learns from batches."""

@@ -24,7 +24,7 @@ from benchmarks.studies.base import Study
 from launch import sweep
 from oni_jax.settings.fields import UserError, nearest_first
 
-NAMES = (  # of the studies and of their modules, as the pages have them
+NAMES = (  # names of the studies and of their modules, as the pages have them
     "ellm",
     "ellm_long",
     "ellm_task",
@@ -76,7 +76,7 @@ def prepare(study: Study) -> None:
     done = pathlib.Path(study.prepared, "done")
     if not study.prepare or done.exists():
         return
-    shutil.rmtree(study.prepared, ignore_errors=True)  # of a preparation that did not end
+    shutil.rmtree(study.prepared, ignore_errors=True)  # leftovers of a preparation that did not end
     for words in study.prepare:
         print(f"python -m {words}", flush=True)
         if subprocess.run([sys.executable, "-m", *shlex.split(words)]).returncode:

@@ -33,18 +33,18 @@ class Study:
     question: str
     contrasts: tuple[Contrast, ...]  # the main ones, for which Holm's correction is made
     shown: Mapping[str, str]  # three to six cases in words, which the page's table and figure have
-    cases: tuple[str, ...]  # of launch.sweep: `LABEL: FLAGS`
-    axes: tuple[str, ...]  # of launch.sweep: `name=values`
-    flags: str  # of launch.train, for all runs
+    cases: tuple[str, ...]  # arguments of launch.sweep: `LABEL: FLAGS`
+    axes: tuple[str, ...]  # arguments of launch.sweep: `name=values`
+    flags: str  # flags of launch.train, for all runs
     answer: str = ""  # one sentence; empty: not run yet
     notes: tuple[str, ...] = ()  # sentences on how to read the results
-    metric: str = "mean_return"  # of the figure and the tables
+    metric: str = "mean_return"  # metric of the figure and the tables
     left_out: int = 0  # steps or seconds, which pages leave out: until then only short episodes have ended
     also: tuple[str, ...] = ()  # more metrics, whose values at the end are in the table of all rows
     jobs: int = 2  # runs at a time
     prepare: tuple[str, ...] = ()  # programs and their flags that make what the runs read
     prepared: str = ""  # the folder that they write to
-    folder: str = ""  # of the results' file; empty: this package's
+    folder: str = ""  # folder of the results' file; empty: this package's
 
     @property
     def over(self) -> str:
@@ -66,7 +66,7 @@ class Study:
         return planned(self.axes, self.cases)
 
     def sweep_words(self) -> list[str]:
-        """Returns the arguments of launch.sweep; more of its own may be put before them."""
+        """Returns the arguments of launch.sweep; other ones may be put before them."""
         cases = [word for case in self.cases for word in ("--case", case)]
         return [f"--experiment={self.name}", *cases, "--grid", *self.axes, "--", *shlex.split(self.flags)]
 

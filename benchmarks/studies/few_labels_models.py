@@ -40,8 +40,8 @@ STUDY = Study(
             "--reward_model_gradient_steps_per_update 120"
             for cap in (100, 1000)
         ),
-        f"classification_wrong_50_percent: {_TYPES['classification']} --judge_wrong_fraction 0.5",  # by chance
-        f"ranking_wrong_67_percent: {_TYPES['ranking']} --judge_wrong_fraction 0.667",  # of three choices
+        f"classification_wrong_50_percent: {_TYPES['classification']} --judge_wrong_fraction 0.5",  # chance level
+        f"ranking_wrong_67_percent: {_TYPES['ranking']} --judge_wrong_fraction 0.667",  # chance level of three choices
     ),
     axes=few_labels.STUDY.axes,
     flags=few_labels.STUDY.flags.replace("--train_for_env_steps 5000000", "--train_for_env_steps 1000000"),

@@ -19,7 +19,7 @@ from oni_jax.host.run_files import SUMMARY, summary
 from oni_jax.runs.run import Run
 from oni_jax.settings.fields import UserError
 
-NUM_POINTS = 50  # of a curve
+NUM_POINTS = 50  # points of a curve
 NUM_DIGITS = 4  # significant ones
 
 

@@ -29,9 +29,9 @@ class Child(NamedTuple):
 
     run: GridRun
     process: subprocess.Popen
-    secs_before: float  # of training, before this start
-    row_before: Mapping[str, Any]  # of metrics, the newest before this start
-    gpu: str | None = None  # that it sees alone
+    secs_before: float  # training time before this start
+    row_before: Mapping[str, Any]  # newest row of metrics before this start
+    gpu: str | None = None  # the only GPU that it sees
 
 
 def train_all(

@@ -29,7 +29,7 @@ _LIMITS = ("train_for_env_steps", "train_for_seconds")
 class GridRun(NamedTuple):
     """A run of a sweep."""
 
-    name: str  # of its folder in the sweep's
+    name: str  # name of its folder in the sweep's
     cell: Mapping[str, str]  # axis -> value, without the seed's; runs of one cell differ in their seeds
     words: tuple[str, ...]  # flags of launch.train
     config: Config
@@ -55,7 +55,7 @@ def plan(axes: Sequence[str], cases: Sequence[str], training: Sequence[str], fol
             value; one with the seed in it is that of the seeds.
         cases: `LABEL: FLAGS`, values of one more axis, which may override `training`.
         training: flags of launch.train for all runs.
-        folder: of the sweep, in which each run has its own.
+        folder: of the sweep, in which each run has a folder.
 
     Raises:
         UserError: a bad axis or case, too many runs, the same run twice, a run that launch.train would refuse, or the
@@ -202,7 +202,7 @@ def _check_folder(run: GridRun) -> None:
     local = (parts["run"], parts["actors"], parts["devices"])
     free = {field.name for part in local for field in dataclasses.fields(part)} - {SEED}
     free |= {"llm_server_addr", "llm_max_in_flight", "llm_timeout_secs", "llm_max_retries"}
-    # What is left to the machine and the environment: the run has what suited them.
+    # Settings left to the machine and the environment: the run has what suited them.
     free |= {"batch_size"} if not run.config.learner.batch_size else set()
     free |= {name for name in ("precision", "encoder_custom") if getattr(run.config.network, name) == AUTO}
     both = map(with_choices, (Run(run.folder).config, run.config))

@@ -29,7 +29,7 @@ _FILTER_FINISHES = re.compile(
 )
 _STATUS_NAMES = ("code", "status", "statuscode", "httpstatus", "httpcode", "errorcode")
 _STATUS_IN_TEXT = re.compile(r"(?:http|status|error|code)[ :]{1,3}([45][0-9][0-9])\b", re.I)
-_ENVELOPE = {"choices", "usage", "id", "object", "created", "model", "system_fingerprint"}  # of an answer, empty or not
+_ENVELOPE = {"choices", "usage", "id", "object", "created", "model", "system_fingerprint"}  # an answer's, empty or not
 _MAX_DEPTH = 4
 
 

@@ -15,19 +15,19 @@ from oni_jax.annotation.queries.base import QueryKind, blaming
 from oni_jax.settings.fields import UserError
 
 MAX_TEXT_CHARS = 100_000
-TOKEN_COUNTS = ("prompt_tokens", "completion_tokens")  # of `usage`, which not every server sends
-MAX_TOKENS = 1 << 32  # of one request
+TOKEN_COUNTS = ("prompt_tokens", "completion_tokens")  # fields of `usage`, which not every server sends
+MAX_TOKENS = 1 << 32  # bound on one request's tokens
 _REASONING = ("reasoning", "reasoning_content", "reasoning_details", "thinking", "thoughts")  # fields of a message
 
 
 class Reply(NamedTuple):
     """One choice of a server's answer."""
 
-    text: str  # without reasoning, and without turns that the model made up
+    text: str  # the answer without reasoning, and without turns that the model made up
     answer: bytes | None  # as the kind of query encodes it; None: unreadable
     usage: Mapping[str, int] = types.MappingProxyType({})  # TOKEN_COUNTS that a request of one prompt reports
     reasons: bool = False  # the model's reasoning is shown
-    reasoning_field: str = ""  # that holds the reasoning, such as `reasoning_content`; empty: the text, if anything
+    reasoning_field: str = ""  # its field, such as `reasoning_content`; empty: the text, if anything
     is_cut_off: bool = False  # it ended at its limit of tokens
     has_logprobs: bool = False
     filtered: bool = False  # a content filter has removed it, or a part of it

@@ -20,8 +20,8 @@ from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.fields import UserError
 
 MAX_FAILURE_NAMES = 64
-FAILURES_TO_WAITING = 3  # in a row; before that, it may be the prompts
-POLL_SECS = 0.05  # between checks for a stop request
+FAILURES_TO_WAITING = 3  # consecutive failures; fewer may be the prompts'
+POLL_SECS = 0.05  # interval of checks for a stop request
 T = TypeVar("T")
 
 
@@ -102,14 +102,14 @@ class Asker:
     ):
         self._client, self._request, self._warn = client, request, warn
         self.pacer = Pacer(list_size, list_size > 1, config.llm_max_in_flight, config.llm_max_per_sec)
-        self._line: deque[asyncio.Event] = deque()  # what waits until a request may start; the first is woken
+        self._line: deque[asyncio.Event] = deque()  # requests that wait to start; the first is woken
         self._stopping = asyncio.Event()
-        self._num_requests = self._num_sent = 0  # in flight; ever
+        self._num_requests = self._num_sent = 0  # requests in flight; requests ever sent
         self.num_waiting = 0  # questions between two requests: in backoff, or in the line
         self.counts: Counter[str] = Counter()  # requests, requests_failed, labels_asked, answers_unreadable
-        self.failures: Counter[str] = Counter()  # by name
-        self.problem: RequestError | None = None  # of the last request; None: it succeeded
-        self.ended_by: RequestError | None = None  # by `Policy.ends`
+        self.failures: Counter[str] = Counter()  # failures by name
+        self.problem: RequestError | None = None  # error of the last request; None: it succeeded
+        self.ended_by: RequestError | None = None  # error that `Policy.ends` stopped at
 
     def stop(self) -> None:
         """Ends all that waits, by Stopped; requests in flight go on."""

@@ -1,7 +1,7 @@
 """An asynchronous client of OpenAI-compatible servers of one model: one reply for each item of a request, or one
 vector for each text.
 
-A failed request is a RequestError with a name of its own (see `failures`). Retries, splitting and backoff are the
+A failed request is a RequestError with a name (see `failures`). Retries, splitting and backoff are the
 asker's part.
 """
 

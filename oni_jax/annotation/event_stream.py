@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-MAX_STREAM_BYTES = 1 << 22  # of one choice: each token comes in an event of its own
+MAX_STREAM_BYTES = 1 << 22  # bytes of one choice: each token comes in a separate event
 _STARTS = (b"data:", b"event:", b"id:", b"retry:", b":")
 _ADDED = {"delta": "message", "message": "message", "text": "text", "logprobs": "logprobs"}
 

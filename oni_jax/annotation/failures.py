@@ -50,7 +50,7 @@ QUOTA, BALANCE = "quota_used_up", "balance_used_up"
 FILTERED, CONTEXT_FULL, WEB_PAGE, ERROR_ANSWER = "filtered", "context_full", "web_page", "error_answer"
 ONLY_REASONING, KIND_RAISES = "only_reasoning", "kind_raises"
 WAITING = "waiting for server"
-STATES = {  # of a run while requests fail so; else it is waiting
+STATES = {  # state of a run while requests fail so; else it is waiting
     "wrong_key": "wrong key",
     "wrong_model": "wrong model",
     "redirected": "redirected to another address",

@@ -50,7 +50,7 @@ _TURN = re.compile(
     r"|(?<=\s)(?:User|Assistant|USER|ASSISTANT)\s{0,2}:(?=\s)",
     re.MULTILINE,
 )
-# What may come before an answer: special tokens, and the header of an assistant's turn.
+# Text that may come before an answer: special tokens, and the header of an assistant's turn.
 _OPENING = re.compile(rf"(?:\s|{_TOKEN}|(?i:assistant|model)(?=\s*(?::|\n|<))\s*:?)+")
 _FENCE = "```"
 

@@ -43,8 +43,8 @@ from oni_jax.settings.annotation import AnnotationConfig, EmbeddedJudgeConfig
 from oni_jax.settings.fields import UserError, caption_text
 
 MAX_REQUEST_BYTES = 1 << 26
-CHECK_SECS, CLOSE_SECS = 1.0, 1.0  # between looks at the judge; for it to end
-LOST = "processes that answer"  # in errors
+CHECK_SECS, CLOSE_SECS = 1.0, 1.0  # interval of looks at the judge; time for it to end
+LOST = "processes that answer"  # name in errors
 MAX_SHARED_PER_SEC = 100.0  # prompts to a judge on CPU cores that environments want; 500 slowed them by a tenth
 
 
@@ -67,7 +67,7 @@ class JudgeOptions:
     host: str = "127.0.0.1"
     port: int = 0  # 0: a free one
     latency_secs: float = 0.0  # before each answer
-    wrong_fraction: float = 0.0  # of the items, which are answered wrongly; see `Reader`
+    wrong_fraction: float = 0.0  # fraction of the items that are answered wrongly; see `Reader`
     wrong_seed: int = 0
     log_path: str = ""  # file of one JSON line per prompt
     trouble: Trouble | None = None
@@ -200,7 +200,7 @@ class EmbeddedJudge:
         port = int(said[0])
         self.address, self._options = f"127.0.0.1:{port}", dataclasses.replace(self._options, port=port)
         self._child.is_ready = True
-        # What it starts dies with this thread, which ends when the judge may.
+        # A child of this thread dies with it, and it ends when the judge may.
         self._watching = threading.Thread(target=self._watch, name="judge", daemon=True)
         self._watching.start()
         atexit.register(self.close)  # before multiprocessing's hook, which would block for ever
@@ -268,7 +268,7 @@ def server_or_judge(
             config = dataclasses.replace(
                 config, llm_server_addr=judge.address, llm_model=model, answers="", judge=EmbeddedJudgeConfig()
             )
-            if shares_cpu:  # in lists, which cost a fifth of the time
+            if shares_cpu:  # lists cost a fifth of the time
                 rate = config.llm_max_per_sec or MAX_SHARED_PER_SEC
                 config = dataclasses.replace(
                     config, llm_api="completions", llm_chat_template="llama3", llm_max_per_sec=rate

@@ -88,7 +88,7 @@ class Reader:
 
     def __init__(self, language: Language | None, wrong_fraction: float = 0.0, wrong_seed: int = 0):
         self._rules, self._wrong_fraction, self._wrong_seed = load_rules(language), wrong_fraction, wrong_seed
-        self._earlier: dict[str, Judgement] = {}  # of free answers, by their words
+        self._earlier: dict[str, Judgement] = {}  # words of a free answer -> judgement
         paths = sorted(pathlib.Path(language.prompts).glob("*.json")) if language else ()
         self._files = [read_prompt_file(path) for path in paths]
         self._read_instructions = functools.lru_cache(maxsize=64)(self._instructions)
@@ -142,10 +142,10 @@ class Reader:
         known = [goal for file in self._files for goal, wording in file["goals"].items() if wording in text]
         one_word = any(file["answers"].get("label", "\0") in text for file in self._files)
         keys = (file["answer_key"] for file in self._files if f'"{file["answer_key"]}"' in text)
-        goals = tuple(dict.fromkeys(known)) or (self._rules.goal_of_words(self._own_words(text)),)
+        goals = tuple(dict.fromkeys(known)) or (self._rules.goal_of_words(self._words_of_goal(text)),)
         return Instructions(goals if LINES_OPENING in text else goals[:1], one_word, next(keys, DEFAULT_ANSWER_KEY))
 
-    def _own_words(self, text: str) -> str:
+    def _words_of_goal(self, text: str) -> str:
         """The line at the position of the goal in the environment's prompts."""
         heads = (file["user"].partition("{goal}")[0] for file in self._files)
         return next((text.rpartition(head)[2].partition("\n")[0] for head in heads if head in text), "")

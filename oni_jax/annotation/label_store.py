@@ -42,12 +42,12 @@ from oni_jax.types import Annotation, Item
 MAX_TEXT_CHARS = 4000
 _LOCK_WAIT_SECS = 10.0
 _SLOW_SECS = 2.0  # after which a line says what is waited for
-_UPGRADE_WAIT_SECS = 300.0  # for another process that upgrades the file: a few seconds for a million rows
+_UPGRADE_WAIT_SECS = 300.0  # time for another process that upgrades the file: a few seconds for a million rows
 _APPLICATION_ID = 0x4F4E494C
 _OF_PROMPT = "model = :model AND digest = :digest"
 _LOCKS_HINT = "; its disk may lack locks or shared memory: name one on a local disk with --label_store"
 _MAX_ITEMS_PER_QUERY = 500
-_MAX_ROW_BYTES = 1 << 20  # captions and answers are far shorter; SQLite's own limit is a gigabyte
+_MAX_ROW_BYTES = 1 << 20  # captions and answers are far shorter; SQLite's limit is a gigabyte
 SIDE_SUFFIXES = ("-wal", "-shm", "-journal")  # files that SQLite keeps beside a database
 _DAMAGE_ERRORS = (sqlite3.DatabaseError, UnicodeDecodeError)  # the latter: SQLite's error text may quote the file
 _JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
@@ -285,7 +285,7 @@ class LabelStore:
 
         The earlier schema is upgraded in one transaction: killed meanwhile, the process leaves the file as it was.
         """
-        num_pages, application_id = (  # in this order: another process may be creating it
+        num_pages, application_id = (  # order matters: another process may be creating the file
             database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "application_id")
         )
         if num_pages and application_id != _APPLICATION_ID:
@@ -299,7 +299,7 @@ class LabelStore:
                         database.execute(statement)
         if schema_of(database) == EARLIER_SCHEMA:
             self._check_pages(database)
-            upgrade(database)  # without checksums
+            upgrade(database)  # the earlier form has no checksums
         if schema_of(database) == WITHOUT_SUMS:
             self._check_pages(database)
             add_sums(database)

@@ -26,7 +26,7 @@ TOO_LONG = (
     "answer, and are counted as put aside"
 )
 EMITTED_AT_ONCE = 1000
-NUM_LATENCIES = 100  # of the latest requests, whose mean is reported
+NUM_LATENCIES = 100  # number of latest requests whose mean is reported
 NUM_ANSWERS, MAX_ANSWER_CHARS = 10, 2000  # kept for display
 UNREADABLE = "unreadable"
 

@@ -7,7 +7,7 @@ from oni_jax.annotation.failures import one_line
 
 MAX_TITLE_CHARS = 80
 PAGE_ADVICE = "name the API's address (most end in /v1), and see that no login or proxy stands before it"
-PAGE_STATUSES = (200, 403)  # with which a page is no answer of the API's; with others it says what failed
+PAGE_STATUSES = (200, 403)  # statuses whose page is no answer of the API's; other statuses say what failed
 _PAGE = re.compile(
     r"\s*(<!--.{0,2000}?-->\s*)?<(!doctype|\?xml|html|head|body|title|meta|link|script|noscript|style|div|center|h[1-6]|p"
     r"|pre|form|iframe)\b",

@@ -1,4 +1,4 @@
-"""Prompt files: the wording of a query, an environment's or a user's own.
+"""Prompt files: the wording of a query, an environment's or a user's.
 
 A prompt file holds `kind`, `system`, `user` with the kind's placeholders ({message}; or {first} and {second}), and,
 where `user` has the placeholders {goal} and {answer}, the texts `goals` by goal key and `answers` by answer style.

@@ -38,7 +38,7 @@ PLAIN_TEMPLATE = "{system}\n\n{user}\n\nAnswer:"
 _CONTROL = (*range(0x20), *range(0x7F, 0xA0))
 _ESCAPES = {code: f"\\x{code:02x}" for code in (*_CONTROL, ord("<"), ord("\\"))}
 _BEYOND_LATIN_1 = re.compile("[^\0-\xff]")
-_JOINERS = "\u200c\u200d"  # of letters, which many scripts need
+_JOINERS = "\u200c\u200d"  # joiners of letters, which many scripts need
 _ESCAPED = re.compile(r"\\x([0-9a-f]{2})|\\u([0-9a-f]{4})|\\U(000[0-9a-f]{5}|0010[0-9a-f]{4})")
 _TOKEN_BRACKET = re.compile(r"\[(?=/?[A-Z_]{3,}\])")
 # An answer keeps its line breaks, and the tags that were asked for.
@@ -52,7 +52,7 @@ class Prompt:
 
     kind: QueryKind
     system: str
-    pieces: tuple[str, ...]  # of the user's turn: texts, with placeholders between them
+    pieces: tuple[str, ...]  # the user's turn: texts, with placeholders between them
     again: str  # the user's next turn after an answer that can't be read
     answer_key: str
     digest: str

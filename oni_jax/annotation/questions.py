@@ -11,11 +11,11 @@ from oni_jax.settings.annotation import AnnotationConfig
 class Question(NamedTuple):
     """A prompt, and the settings of the LLM that answers it."""
 
-    config: AnnotationConfig  # with the address of a server, which may start later; without one nobody is asked
+    config: AnnotationConfig  # holds the address of a server, which may start later; without an address nobody is asked
     prompt: Prompt
     recorded: Recorded = NOTHING  # answers that are not asked for
     needs_probability: bool = False  # an answer without one is of no use
-    joint: Prompt | None = None  # that asks about all goals of an agent in one query, in place of `prompt`
+    joint: Prompt | None = None  # prompt about all goals of an agent in one query, instead of `prompt`
 
     @property
     def models(self) -> Sequence[str]:

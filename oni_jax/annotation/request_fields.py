@@ -13,12 +13,12 @@ _NUM_TOP_LOGPROBS = {"chat": 20, "completions": 5}  # the protocol's bounds
 # Turns that a model makes up: four at most, by the protocol. None is part of an answer, nor of its reasoning.
 _STOP = ("<|start_header_id|>", "<|im_start|>", "assistant\n\n", "\n\nUser:")
 
-# No standard has constrained decoding: each server has fields of its own.
+# No standard has constrained decoding: each server has other fields.
 CONSTRAINTS: Mapping[str, Callable[[Sequence[str]], dict[str, Any]]] = {
     "none": lambda labels: {},
     "vllm": lambda labels: {"structured_outputs": {"choice": list(labels)}},
     "sglang": lambda labels: {"regex": f"({'|'.join(labels)})"},
-    # Under a grammar the plain log-probabilities are still those of the unrestricted model.
+    # Plain log-probabilities under a grammar are still those of the unrestricted model.
     "llamacpp": lambda labels: {
         "grammar": f"root ::= {_alternatives(labels)}",
         "post_sampling_probs": True,

@@ -9,7 +9,7 @@ from oni_jax.annotation.pacing import MAX_RETRY_AFTER_SECS, backoff_secs
 from oni_jax.annotation.routes import Route
 
 Answer = TypeVar("Answer")
-FAILURES_TO_AWAY = 3  # in a row; before that, it may be the prompts
+FAILURES_TO_AWAY = 3  # consecutive failures; fewer may be the prompts'
 
 
 class Server:

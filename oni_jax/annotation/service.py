@@ -30,11 +30,11 @@ from oni_jax.host.runtime import ChildError, Every, is_stopped, start_child
 from oni_jax.types import Annotation, Answer, Item, Query
 
 STATS_SECS = 0.25
-GRACE_SECS = 5.0  # for answers in flight when the service is closed
+GRACE_SECS = 5.0  # grace for answers in flight when the service is closed
 CLOSE_SILENT_SECS = 3.0  # after which a process that is to end counts as stopped
 MAX_SEND_BYTES = 1 << 14  # fits into any writable pipe, so that sending never blocks
 MAX_RECEIVED = 100  # at once
-LOST = "processes that answer"  # in errors
+LOST = "processes that answer"  # name in errors
 # Statistics that a new process gives for the old one, too. All others are counts.
 _OF_NOW = {
     "state",
@@ -89,14 +89,14 @@ class AnnotationService:
         self._outgoing: collections.deque[Query] = collections.deque()
         # Hashes of pending, answered and put-aside queries: at 1e6 queries, two collide once in 4e7 runs.
         self._known: set[int] = set()
-        self._pending: dict[int, Query] = {}  # by their hash
+        self._pending: dict[int, Query] = {}  # hash -> query
         self._held_at_start: set[int] | None = set()  # None: all of the stored answers have arrived
         self._num_dropped = 0
         self._ready: list[Annotation] = []
         self._answers: tuple[Answer, ...] = ()
         state = "starting" if any(question.config.llm_server_addr for question in questions) else ""
         self._stats: dict[str, float | str] = {**_INITIAL_STATS, "state": state, "problem": ""}
-        self._counted: collections.Counter[str] = collections.Counter()  # by processes before
+        self._counted: collections.Counter[str] = collections.Counter()  # counts of earlier processes
         self._restarts, self._say = restarts, functools.cache(print_line)
         self._closed = False
         self._start_process = functools.partial(
@@ -114,7 +114,7 @@ class AnnotationService:
             key = hash(query)
             if key not in self._known:
                 self._known.add(key)
-                if is_too_long(query.item):  # for a pipe, too
+                if is_too_long(query.item):  # the limit holds for a pipe, too
                     self._counted["put_aside"] += 1
                     self._ready.append(Annotation(query.item, None, query.question))
                     self._say(TOO_LONG)
@@ -281,7 +281,7 @@ async def _serve(connection: Connection, questions: Sequence[Question], store: S
     writer.start()
     watched = WatchedStore(store, lambda line: outbox.put(("line", line))) if isinstance(store, LabelStore) else None
     async with contextlib.AsyncExitStack() as stack:
-        labellers: dict[tuple[int, ...], Labeller] = {}  # by the indices of the questions that each asks
+        labellers: dict[tuple[int, ...], Labeller] = {}  # indices of the questions that it asks -> labeller
         for indices in asked_together(questions):
             question = questions[indices[0]]
             client = await stack.enter_async_context(_make_client(question, outbox))

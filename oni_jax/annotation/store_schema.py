@@ -14,13 +14,13 @@ SCHEMA = (
     "CREATE TABLE checksums (sum INTEGER PRIMARY KEY)",
 )
 WITHOUT_SUMS = SCHEMA[:2]
-EARLIER_SCHEMA = (  # with labels instead of answers
+EARLIER_SCHEMA = (  # the form with labels instead of answers
     _PROMPTS,
     "CREATE TABLE labels (prompt INTEGER NOT NULL REFERENCES prompts (id), item BLOB NOT NULL, "
     "label INTEGER NOT NULL CHECK (label IN (0, 1, 2)), probability REAL NOT NULL CHECK (probability BETWEEN 0 AND 1), "
     "answer TEXT NOT NULL, time REAL NOT NULL, PRIMARY KEY (prompt, item)) WITHOUT ROWID",
 )
-# Of a row of `answers`, whose model and digest are those asked for. As bytes: damaged text may be none.
+# Condition for a row of `answers` with the model and digest asked for. Bytes, since damaged text may be none.
 IS_WHOLE = (
     "row_sum(:model, :digest, answers.item, answers.answer, CAST(answers.text AS BLOB)) IN (SELECT sum FROM checksums)"
 )

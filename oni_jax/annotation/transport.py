@@ -18,7 +18,7 @@ from oni_jax.annotation.servers import Servers
 from oni_jax.settings.annotation import AnnotationConfig
 
 KEEPALIVE_SECS = 4.0  # servers close an idle connection after 5 s
-MAX_TEXT_CHARS = 20_000  # of an error, which may name what is wrong late
+MAX_TEXT_CHARS = 20_000  # characters of an error, which may name what is wrong late
 # A dead peer (power, network) is detected within 20 s.
 _TCP_OPTIONS = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 20_000}
 Answer = TypeVar("Answer")

@@ -42,7 +42,7 @@ class Watch:
         self._config, self._choices = config, choices
         self._say, self._needs_probability = say, needs_probability
         self._said: set[str] = set()
-        self._num_reasoned = 0  # in a row
+        self._num_reasoned = 0  # consecutive answers with reasoning
         self._num_raised: float = 0  # before one was read
         self._counts: Counter[str] = Counter()
 

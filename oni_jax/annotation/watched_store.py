@@ -12,7 +12,7 @@ from oni_jax.settings.fields import UserError
 from oni_jax.types import Annotation, Item
 
 LOOK_SECS = 1.0
-READ_FRACTION = 0.02  # of the time, at most, in which the file is read to look at it
+READ_FRACTION = 0.02  # upper bound on the fraction of time in which the file is read to look at it
 AGAIN_SECS = 0.5  # after which it is read again, in which another process may have moved the log into it
 Key = tuple[str, str]  # model, digest
 Result = TypeVar("Result")
@@ -34,8 +34,8 @@ class WatchedStore:
         self.commit_delay_secs = store.commit_delay_secs
         self._held: dict[Key, dict[Item, bytes]] = collections.defaultdict(dict)
         self._seen, self._log = self._stat(), self._stat("-wal")[:2]
-        self._sums: list[int] = []  # of rows that were in the file
-        self._look_at = self._read_at = 0.0  # when it is looked at, and read, again
+        self._sums: list[int] = []  # checksums of rows that were in the file
+        self._look_at = self._read_at = 0.0  # next times to look at the file, and to read it
 
     def get_many(self, model: str, digest: str, items: Sequence[Item]) -> list[Annotation]:
         found = self._again_if_damaged(lambda: self._store.get_many(model, digest, items))

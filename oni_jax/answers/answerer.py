@@ -35,7 +35,7 @@ class Answerer(NamedTuple):
     """Whose answers come first, and who is asked for the rest."""
 
     file: AnswerFile | None
-    path: str  # of the file
+    path: str  # path of the file
     asks: str  # SERVER, JUDGE or NOBODY
 
 
@@ -142,7 +142,7 @@ def open_questions(
         UserError: bad prompts or answers, or a required server that does not answer.
     """
     found = [find_answerer(config, language, kind) for config, kind in asked]
-    servers: dict[AnnotationConfig, AnnotationConfig] = {}  # of settings apart from the goal
+    servers: dict[AnnotationConfig, AnnotationConfig] = {}  # settings apart from the goal -> server
     for (config, _), answerer in zip(asked, found):
         if answerer.asks and (any_goal := dataclasses.replace(config, goal_key="")) not in servers:
             servers[any_goal] = stack.enter_context(server_or_judge(config, language, shares_cpu, restarts))
@@ -207,7 +207,7 @@ def _unsuited(config: AnnotationConfig, language: Language | None, kind: str) ->
         known = ", ".join(x.name.removesuffix(SUFFIX) for x in shipped())
         return "", f"there are none for {kind} in {language.name} (there are: {known})"
     if config.goal or config.prompt_file or config.prompt_version != AnnotationConfig.prompt_version:
-        return "", "they were given to the package's own prompts, not to --goal, --prompt_file or another version"
+        return "", "they were given to the package's prompts, not to --goal, --prompt_file or another version"
     header = _read(str(path), language).header
     if _goal(config, header) not in header.goals:
         return "", f"there are none under --goal_key {config.goal_key}; there are under {', '.join(header.goals)}"

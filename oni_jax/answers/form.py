@@ -31,23 +31,23 @@ from oni_jax.settings.fields import UserError, caption_bytes, caption_text, near
 from oni_jax.types import Item
 
 FORMAT = "oni_jax answers 1"
-_UNFIT = re.compile("[\0\ud800-\udfff]")  # of a caption: a zero, half a character
+_UNFIT = re.compile("[\0\ud800-\udfff]")  # characters that no caption holds: a zero, half a character
 NO_GOAL = ""  # the only goal of kinds whose prompts name none
 MAX_FILE_BYTES = 1 << 28  # unpacked
 MAX_LINE_BYTES = 1 << 20
 MAX_ROWS = 1_000_000
 MAX_COUNT = 1 << 62
-MAX_WORDS_CHARS = 200  # of a text of the header
+MAX_WORDS_CHARS = 200  # characters of a text of the header
 
 
 class Header(NamedTuple):
     """The question that a file answers, and the model whose answers they are."""
 
     environment: str  # `Language.name`
-    kind: str  # of query, by name
+    kind: str  # kind of query, by name
     goals: tuple[str, ...]  # keys of the prompt file; (NO_GOAL,) where it has none
-    model: str  # that answered
-    recorded: str = ""  # when, such as 2026-11
+    model: str  # model that answered
+    recorded: str = ""  # date, such as 2026-11
     licence: str = ""
 
     @property
@@ -59,8 +59,8 @@ class Header(NamedTuple):
 class Row(NamedTuple):
     """An item's answers."""
 
-    answers: tuple[bytes | None, ...]  # by goal, as the kind of query encodes them; None: none
-    count: int = 0  # of steps at which the item was met
+    answers: tuple[bytes | None, ...]  # one answer a goal, as the kind of query encodes it; None: no answer
+    count: int = 0  # number of steps at which the item was met
 
 
 class AnswerFile(NamedTuple):

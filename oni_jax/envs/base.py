@@ -26,8 +26,8 @@ STEP_FIELDS = [
 # Ids of the texts of one environment's step (captions.py); 0: no text. They stay on the host.
 TEXT_DTYPE = np.dtype(
     [
-        ("caption", "<i8"),  # of the observation
-        ("outcome_caption", "<i8"),  # that the action led to; the final observation's where the episode ended
+        ("caption", "<i8"),  # caption of the observation
+        ("outcome_caption", "<i8"),  # caption that the action led to; the final observation's where the episode ended
     ]
 )
 
@@ -41,8 +41,8 @@ def record_dtype(spec: EnvSpec) -> np.dtype:
 class Texts(NamedTuple):
     """Texts of N environments, as bytes of any length, unpadded."""
 
-    captions: list[bytes]  # of the newest observations, for an LLM to judge
-    final_captions: list[bytes]  # of the final observations, where an episode ended
+    captions: list[bytes]  # captions of the newest observations, for an LLM to judge
+    final_captions: list[bytes]  # captions of the final observations, where an episode ended
     events: list[bytes]  # effects of the last actions; empty at a reset
 
 
@@ -113,16 +113,16 @@ class Language(NamedTuple):
     prompts: str | os.PathLike  # folder of prompt files, <kind>_<version>.json
     judge_rules: str = ""  # module with the rules, see `annotation.judge_answers.Rules`; empty: no rules
     actions: Sequence[str] = ()  # the actions in words; empty: they have none
-    name: str = ""  # in files of recorded answers; empty: there are none
+    name: str = ""  # name in files of recorded answers; empty: there are none
     # Observations that a generated code sees, with a name for each number, or () for nested lists; empty: all, as lists
     code: Mapping[str, Sequence[str]] = {}
 
 
 class Environment(NamedTuple):
-    """A family of tasks, each with its own name."""
+    """A family of tasks, each with a name."""
 
     names: Collection[str]
-    make_spec: Callable[[EnvConfig], EnvSpec]  # of the task `root_env`, with all observations that it offers
+    make_spec: Callable[[EnvConfig], EnvSpec]  # spec of the task `root_env`, with all observations that it offers
     # (settings, spec with the observations to show, num_envs, seed, first_index); see `make_vector_env`
     make: Callable[[EnvConfig, EnvSpec, int, int, int], VectorEnv]
     settings: tuple[type, ...] = ()  # sections of EnvConfig that only such tasks read; a plugin's become flags
@@ -133,7 +133,7 @@ class Environment(NamedTuple):
     about: str = ""  # a line for --help root_env
     encoder: str = ""  # policy encoder that fits these tasks; empty: see `networks.registry.fitting_encoder`
     random_play: str | os.PathLike = ""  # file of its returns, see `envs.random_play`; empty: nobody has measured them
-    bounds: Callable[[EnvConfig], Mapping[str, Bounds]] = lambda config: {}  # of observations, where they are known
+    bounds: Callable[[EnvConfig], Mapping[str, Bounds]] = lambda config: {}  # known bounds of observations
     display: "Display | None" = None  # None: it is shown as its captions, and people can't play it
     # Most steps of an episode by the rules of an environment of the host; None: it may go on
     limit: Callable[[EnvConfig], int | None] = lambda config: None

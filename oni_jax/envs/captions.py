@@ -60,7 +60,7 @@ class CaptionTracker:
 
     def __init__(self, spec: EnvSpec, num_envs: int, max_known: int = MAX_KNOWN):
         self._has_captions, self._has_goals = spec.has_captions, EPISODE_GOAL in spec.observations
-        self._goals, self._masks = [0] * num_envs, [0] * num_envs  # of the steps that come, see `under_goal`
+        self._goals, self._masks = [0] * num_envs, [0] * num_envs  # the next steps' goals, see `under_goal`
         self._max_known = max_known
         self._ids: dict[bytes, int] = {}
         self._counts = EpisodicCounts(num_envs)

@@ -18,7 +18,7 @@ from oni_jax.types import CAPTION, EVERYTHING, NO_MESSAGE, EnvSpec
 
 NUM_ENVS = 2
 NUM_SHOWN, WIDTH = 5, 100  # texts of a kind, and characters of each
-TOLERANCE = 1e-5  # of bounds of fractions, relative: observations are rounded to float32
+TOLERANCE = 1e-5  # tolerance of bounds, relative: observations are rounded to float32
 
 
 @dataclasses.dataclass

@@ -10,7 +10,7 @@ from oni_jax.envs.base import VectorEnv
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import EnvSpec
 
-ROWS, COLUMNS = 24, 80  # of all terminals
+ROWS, COLUMNS = 24, 80  # size of all terminals
 INVERSE = 16  # added to a colour
 GRAY, DARK_GRAY, WHITE = 7, 8, 15
 
@@ -53,7 +53,7 @@ def drawn(draw: Callable[[], Terminal | None]) -> Terminal | None:
     try:
         terminal = draw()
         return None if terminal is None else _checked(terminal)
-    except Exception as error:  # of a plugin
+    except Exception as error:  # an error of a plugin
         return failed_terminal(error)
 
 
@@ -72,7 +72,7 @@ def failed_terminal(error: Exception) -> Terminal:
     canvas, name = Canvas(), type(error).__name__
     try:
         text = f"{name}: {error}"
-    except Exception:  # which has no words either
+    except Exception:  # an error without words, either
         text = name
     canvas.write_wrapped(0, 0, f"The environment can't be drawn: {text}", COLUMNS)
     return canvas.terminal()
@@ -103,5 +103,5 @@ class Display(NamedTuple):
     # its episode, file to record the terminal's output in, where there is a real one; "": none). Raises OSError: the
     # file can't be written
     watch: Callable[[EnvConfig, EnvSpec, int, int, int, str], WatchedEnv]
-    keys: Callable[[EnvConfig], Sequence[ActionKey]]  # of a task's actions, in order
+    keys: Callable[[EnvConfig], Sequence[ActionKey]]  # keys of a task's actions, in order
     moves: str = ""  # help on keys that belong together

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SHOWN = (EPISODE_GOAL, GOAL_FEATURES)
 NUM_TEXT_FEATURES = 64
-SEPARATOR = "|"  # of texts
+SEPARATOR = "|"  # separator of texts
 _DRAWS = 0x60A2  # apart from the environments' other random numbers
 
 
@@ -136,7 +136,7 @@ class GoalVectorEnv(VectorEnv):
         self._table, self._every = feature_table(settings), settings.steps
         self._bounds = np.cumsum(goal_probabilities(settings))
         self._seed, self._first_index = seed, first_index
-        # Of the running episodes; the steps are counted where they matter
+        # State of the running episodes; the steps are counted where they matter
         self._goals, self._steps = np.zeros((2, self.num_envs), np.int32)
         self._features = self._table[self._goals]
         self._numbers = np.full(self.num_envs, first_number - 1, np.int32)
@@ -153,7 +153,7 @@ class GoalVectorEnv(VectorEnv):
     def step(self, actions: np.ndarray, out: StepOutput) -> None:
         self._env.step(actions, out)
         first = out.records["is_first"]
-        has_ended = True in first.tolist()  # of a few environments, quicker than any()
+        has_ended = True in first.tolist()  # list: quicker than any() for a few environments
         if has_ended:
             self._show(out.finals)
         if self._every:
@@ -193,7 +193,7 @@ class GoalVectorEnv(VectorEnv):
     def terminal(self) -> Terminal | None:
         return self._env.terminal()
 
-    def __getattr__(self, name: str) -> Any:  # what people look at: `display.WatchedEnv`
+    def __getattr__(self, name: str) -> Any:  # attributes for viewers: `display.WatchedEnv`
         return getattr(self._env, name)
 
     def save(self) -> Mapping[str, np.ndarray]:

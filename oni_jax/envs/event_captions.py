@@ -37,7 +37,7 @@ def with_event_captions(environment: Environment) -> Environment:
 
     def make(*args: Any) -> VectorEnv:
         config, spec, *others = args
-        # What it has for captions itself is not asked for.
+        # Captions that the environment offers itself are not requested.
         inner_spec = spec._replace(has_captions=environment.make_spec(config).has_captions)
         return captioned(environment.make(config, inner_spec, *others), spec)
 
@@ -89,7 +89,7 @@ class EventCaptions(VectorEnv):
     def terminal(self) -> Terminal | None:
         return self._env.terminal()
 
-    def __getattr__(self, name: str) -> Any:  # what people look at: `display.WatchedEnv`
+    def __getattr__(self, name: str) -> Any:  # attributes for viewers: `display.WatchedEnv`
         return getattr(self._env, name)
 
     def note(self) -> str:

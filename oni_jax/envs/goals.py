@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from oni_jax.envs.device.base import DeviceEnv
     from oni_jax.envs.device.goals import HostTable
 
-NO_GOALS, ORACLE, TASK, LLM, MODEL = "none", "oracle", "task", "llm", "model"  # of --goal_suggester
+NO_GOALS, ORACLE, TASK, LLM, MODEL = "none", "oracle", "task", "llm", "model"  # values of --goal_suggester
 BY_LLM = (LLM, MODEL)  # those that ask an LLM
-# Of an episode: actions paid; open goals, summed over its states, by the kind of suggestion that they are: the oracle
-# suggests them too; some other state would allow them; none would; they are no goals of the environment. And how many
-# of the goals that were ever suggested were reached. Fractions are 0 where nothing was suggested.
+# Statistics of an episode: actions paid; open goals, summed over its states, by the kind of suggestion that they are:
+# the oracle suggests them too; some other state would allow them; none would; they are no goals of the environment. And
+# how many of the goals that were ever suggested were reached. Fractions are 0 where nothing was suggested.
 GOAL_STATS = (
     "goals_reached",
     "goals_timely_fraction",

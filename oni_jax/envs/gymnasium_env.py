@@ -21,13 +21,13 @@ from oni_jax.settings.plugins import section_of
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import ArraySpec, EnvSpec
 
-NAME = "observation"  # of an observation space that is not a Dict
+NAME = "observation"  # name of an observation space that is not a Dict
 STATS = ("return", "length")
-READ = spaces.Box | spaces.Discrete | spaces.MultiBinary | spaces.MultiDiscrete | spaces.Text  # what a policy can read
-MAX_TEXT_BYTES = 512  # of an observation that is a text
-NUM_RESETS = 4  # of an environment with one seed, which have to show the same
+READ = spaces.Box | spaces.Discrete | spaces.MultiBinary | spaces.MultiDiscrete | spaces.Text  # a policy can read these
+MAX_TEXT_BYTES = 512  # bytes of an observation that is a text
+NUM_RESETS = 4  # resets with one seed, which have to show the same
 
-MakeGym = Callable[..., gymnasium.Env]  # of the settings that it brings, if it does
+MakeGym = Callable[..., gymnasium.Env]  # function of the settings that it brings, if it does
 Caption = Callable[[gymnasium.Env, Any], str]  # (environment, observation) -> text of the state, for an LLM
 Event = Callable[[gymnasium.Env, int, Mapping[str, Any]], str]  # (environment, action, info) -> effect of the action
 
@@ -36,7 +36,7 @@ class Start(NamedTuple):
     """Start of an environment's episodes, and their length."""
 
     reset: Callable[[gymnasium.Env, int], Any]  # (environment, seed) -> first observation
-    note: str = ""  # for the log, where seeds are ignored
+    note: str = ""  # line for the log, where seeds are ignored
     limit: int | None = None  # steps after which gymnasium ends an episode
 
 
@@ -106,7 +106,7 @@ def gymnasium_environment(
 
 
 class GymnasiumVectorEnv(SteppedVectorEnv):
-    """Gymnasium environments stepped one after another; each episode is reset with its own seed. See `VectorEnv`."""
+    """Gymnasium environments stepped one after another; each episode is reset with a new seed. See `VectorEnv`."""
 
     def __init__(
         self, gyms: Sequence[gymnasium.Env], caption: Caption | None, event: Event | None, start: Start, *args: Any

@@ -27,7 +27,7 @@ class GymnasiumVector(gymnasium.vector.VectorEnv):
         num_envs: N.
     """
 
-    _envs: VectorEnv | None = None  # of a seed, from the first reset on
+    _envs: VectorEnv | None = None  # environments of a seed, from the first reset on
 
     def __init__(self, make: Callable[[int], VectorEnv], spec: EnvSpec, bounds: Mapping[str, Bounds], num_envs: int):
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}

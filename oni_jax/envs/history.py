@@ -51,13 +51,13 @@ def past_of(names: Iterable[str]) -> Mapping[str, Past]:
 
 
 def sources(names: Iterable[str]) -> list[str]:
-    """Returns the names of the environment's own observations that the names need: themselves, or of earlier steps."""
+    """Returns the names of the environment's observations that the names need: themselves, or of earlier steps."""
     needed = [past.source if (past := parse_past(name)) else name for name in names]
     return list(dict.fromkeys(name for name in needed if name not in COUNTED))
 
 
 def offered(spec: EnvSpec) -> dict[str, ArraySpec]:
-    """Returns the specs of an environment's own observations and, where it has captions, of CAPTION."""
+    """Returns the specs of an environment's observations and, where it has captions, of CAPTION."""
     caption = {CAPTION: ArraySpec((spec.caption_size,), "uint8")} if spec.has_captions else {}
     return {**spec.observations, **caption}
 
@@ -77,7 +77,7 @@ def past_specs(spec: EnvSpec, names: Iterable[str]) -> dict[str, ArraySpec]:
 
 
 def with_history(env: VectorEnv, spec: EnvSpec) -> VectorEnv:
-    """Returns the environments, showing what `spec` says: their own observations, captions, and earlier steps."""
+    """Returns the environments, showing what `spec` says: their observations, captions, and earlier steps."""
     if not past_of(spec.observations) and not _lacks_captions(env, spec):
         return env
     return HistoryVectorEnv(env, spec)

@@ -18,7 +18,7 @@ class RandomPlay(NamedTuple):
 
     mean_return: float
     num_episodes: int
-    seed: int  # of `launch.evaluate`, whose episodes they are
+    seed: int  # seed of `launch.evaluate`, whose episodes they are
 
 
 def random_play(config: EnvConfig) -> RandomPlay | None:

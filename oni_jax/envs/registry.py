@@ -1,4 +1,4 @@
-"""Registry of environments. A new one is its file and a line of ENVIRONMENTS; a plugin registers its own."""
+"""Registry of environments. A new one is its file and a line of ENVIRONMENTS; a plugin registers others."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
@@ -70,7 +70,7 @@ def find_environment(config: EnvConfig, suggested: Suggested | None = None) -> E
 
 
 def env_spec(config: EnvConfig, observations: Collection[str] = (EVERYTHING,)) -> EnvSpec:
-    """Returns an environment's spec with these observations, in its own order, without starting it.
+    """Returns an environment's spec with these observations, in its order, without starting it.
 
     The caption and those of earlier steps come last; see `envs.history`.
 
@@ -162,13 +162,13 @@ def display_of(config: EnvConfig, suggested: Suggested | None = None) -> Display
     return find_environment(config, suggested).display
 
 
-def own_spec(config: EnvConfig, observations: Collection[str]) -> EnvSpec:
+def base_spec(config: EnvConfig, observations: Collection[str]) -> EnvSpec:
     """Returns the spec with what an environment is to show itself; `history.with_history` adds what it does not.
 
     Raises:
         UserError: see `env_spec`.
     """
-    shows_key = find_environment(config).device is not None  # of a caption; others show none
+    shows_key = find_environment(config).device is not None  # environments on the host show none
     return env_spec(config, [name for name in sources(observations) if shows_key or name != CAPTION])
 
 
@@ -190,12 +190,12 @@ def make_vector_env(
     """Makes `num_envs` environments. Raises UserError: see `env_spec`.
 
     Args:
-      config: the environment's name, its step limit, and its own settings.
+      config: the environment's name, its step limit, and its settings.
       num_envs: N.
       seed: not negative.
       first_index: index of the first one among all environments with this seed, not negative.
       observations: names of those to show.
       suggested: goals, see `find_environment`.
     """
-    env = find_environment(config, suggested).make(config, own_spec(config, observations), num_envs, seed, first_index)
+    env = find_environment(config, suggested).make(config, base_spec(config, observations), num_envs, seed, first_index)
     return with_history(env, env_spec(config, observations))

@@ -101,7 +101,7 @@ def shown_colors(screen: Screen) -> np.ndarray:
 
 
 def ansi_rows(screen: Screen) -> list[str]:
-    """Returns each row as text with escape sequences, on black whatever the terminal's own colours are."""
+    """Returns each row as text with escape sequences, on black whatever the terminal's colours are."""
     rows = []
     for chars, colors in zip(screen.chars, shown_colors(screen)):
         edges = [0, *(np.flatnonzero(np.diff(colors)) + 1).tolist(), len(colors)]

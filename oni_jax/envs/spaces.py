@@ -8,7 +8,7 @@ import numpy as np
 
 from oni_jax.types import ArraySpec
 
-Bound = np.ndarray | np.float64  # of values, in a shape that is broadcast to the observation's
+Bound = np.ndarray | np.float64  # values in a shape that is broadcast to the observation's
 Bounds = tuple[Bound, Bound]  # the lowest and the highest
 
 

@@ -18,7 +18,7 @@ class RandomAgent(Agent):
 
     def __init__(self, num_actions: int, seed: int):
         self._num_actions, self._seed = num_actions, seed
-        self._generators: dict[tuple[int, int], np.random.Generator] = {}  # of (group, row), for the running episode
+        self._generators: dict[tuple[int, int], np.random.Generator] = {}  # (group, row) -> the running episode's
 
     def act(self, group: int, records: np.ndarray, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
         del records
@@ -37,9 +37,9 @@ class PolicyAgent(Agent):
         self._policy = policy
         self._params = jax.jit(functools.partial(with_tables, policy))(params)
         self._key = jax.random.key(seed)
-        # Of each layout of records: they may hold observations that the policy does not read.
+        # Function for each layout of records: they may hold observations that the policy does not read.
         self._act_of = functools.cache(lambda record: jax.jit(make_act_fn(policy.apply, spec, record, greedy)))
-        self._core_states: dict[int, PyTree] = {}  # of groups
+        self._core_states: dict[int, PyTree] = {}  # group -> state
 
     def act(self, group: int, records: np.ndarray, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
         before = self._core_states.get(group)

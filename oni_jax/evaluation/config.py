@@ -78,7 +78,7 @@ class EvaluationConfig:
         positional=True,
     )
     trust_code: bool = setting(False, "Run the plugins of the file; read them first.")
-    plugin_sections: tuple[Any, ...] = plugin_sections("EnvConfig")  # with the run's values
+    plugin_sections: tuple[Any, ...] = plugin_sections("EnvConfig")  # the run's values
 
 
 def check_evaluate(config: EvaluationConfig) -> None:

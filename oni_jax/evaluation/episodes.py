@@ -16,7 +16,7 @@ HELD_OUT = 1 << 128  # added to a seed. Training's have 32 bits: no episode occu
 
 ENDS = {DEATH: "death", TASK_SUCCESSFUL: "goal", ABORTED: "step limit"}
 ENGINE_FAILURE = "engine failure"  # the game was truncated before the step limit
-TERMINATION = "finished"  # by the rules of an environment without `end_status`
+TERMINATION = "finished"  # end by the rules of an environment without `end_status`
 
 
 class Episode(NamedTuple):
@@ -27,10 +27,10 @@ class Episode(NamedTuple):
     """
 
     index: int  # counts the episodes of an evaluation from 0
-    stats: dict[str, float]  # by the environment's names, EnvSpec.episode_stats; float32 numbers
+    stats: dict[str, float]  # keyed by the environment's names, EnvSpec.episode_stats; float32 numbers
     actions: bytes  # index into the task's actions of each step, in order: as many as stats["length"]
     end: str  # a value of ENDS, ENGINE_FAILURE or TERMINATION
-    intrinsic_returns: Mapping[str, float] = {}  # by label of the reward, before its coefficient; float32 numbers
+    intrinsic_returns: Mapping[str, float] = {}  # keyed by label of the reward, before its coefficient; float32 numbers
 
 
 def chosen_task(env: EnvConfig, root_env: str, max_episode_steps: int) -> EnvConfig:

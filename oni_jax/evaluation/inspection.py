@@ -33,10 +33,10 @@ class InspectedCaption(NamedTuple):
 class Inspection(NamedTuple):
     """Result of `inspect_reward`."""
 
-    env_steps: int  # of the checkpoint
+    env_steps: int  # steps of the checkpoint
     label_columns: Sequence[str]
     captions: Sequence[InspectedCaption]  # unique, the most rewarded first
-    other_observations: Sequence[str]  # that the reward reads beside captions; zeros here
+    other_observations: Sequence[str]  # observations that the reward reads besides captions; zeros here
 
     def ends(self, num: int) -> list[tuple[str, Sequence[InspectedCaption]]]:
         """Returns ("most rewarded", the first `num`) and, if there are more, ("least rewarded", `num` of the rest)."""

@@ -26,8 +26,8 @@ class Steps(NamedTuple):
 class Scorer(Protocol):
     """K intrinsic rewards of steps, which don't learn from them."""
 
-    spec: EnvSpec  # of the environments, with what policy and rewards read
-    labels: Sequence[str]  # of the rewards
+    spec: EnvSpec  # spec of the environments, with the observations that policy and rewards read
+    labels: Sequence[str]  # labels of the rewards
     coeffs: np.ndarray  # [K]; training adds the rewards up with these
     pays_before: np.ndarray  # [K] bool; a reward is one for the state before the step, else for what the step led to
     source: str  # whose rewards, in words
@@ -92,9 +92,9 @@ class EpisodeReturns:
     def __init__(self, scorer: Scorer):
         self._scorer = scorer
         self._groups: dict[int, NewestSteps] = {}
-        self._sums: dict[int, np.ndarray] = {}  # of groups: [K, N], of the running episodes
-        self._ending: dict[int, list[int]] = {}  # of groups: indices of episodes, in order of time, then of the row
-        self._ended: dict[int, np.ndarray] = {}  # by the episode's index: [K] float32
+        self._sums: dict[int, np.ndarray] = {}  # group -> [K, N], sums of the running episodes
+        self._ending: dict[int, list[int]] = {}  # group -> indices of episodes, ordered by time, then by row
+        self._ended: dict[int, np.ndarray] = {}  # index of the episode -> [K] float32
 
     def add(self, step: Step) -> None:
         """Takes in a group's first observations or next step."""

@@ -18,7 +18,7 @@ from oni_jax.evaluation.step_rewards import Scoring, load_scoring
 from oni_jax.host.plugins import with_plugins
 from oni_jax.host.run_files import CHECKPOINTS, SETTINGS
 from oni_jax.runs.run import Run
-from oni_jax.settings.fields import UserError, own_settings, with_values
+from oni_jax.settings.fields import UserError, section_settings, with_values
 from oni_jax.settings.worlds import CrafterConfig, EnvConfig
 from oni_jax.types import EnvSpec
 
@@ -27,15 +27,15 @@ class Player(NamedTuple):
     """An agent, its origin, and the environment as it observes it."""
 
     experiment: str  # "" for random actions
-    env_steps: int | None  # that it was trained on; None for random actions
+    env_steps: int | None  # training steps; None for random actions
     policy: str  # sample, greedy, random
     env: EnvConfig
     spec: EnvSpec
     agent: Agent
     suggested: Suggested | None = None  # goals by an LLM, where the environment's are one's
-    run: Run | None = None  # that it was trained in; None for random actions
-    scoring: Scoring = Scoring()  # by the rewards of that run
-    goal: str = ""  # of all its episodes, for an agent of several; "": none is asked for
+    run: Run | None = None  # run that it was trained in; None for random actions
+    scoring: Scoring = Scoring()  # scoring by the rewards of that run
+    goal: str = ""  # goal of all its episodes, for an agent of several; "": none is asked for
 
     @property
     def name(self) -> str:
@@ -55,7 +55,7 @@ def evaluated_task(config: EvaluationConfig) -> EnvConfig:
         env = Run(folder).plan.config.env
     env = dataclasses.replace(env, plugin=",".join(filter(None, (env.plugin, config.plugin))))
     env = dataclasses.replace(env, root_env=config.root_env or env.root_env)
-    values = {field.name: value for part in config.plugin_sections for field, value in own_settings(part)}
+    values = {field.name: value for part in config.plugin_sections for field, value in section_settings(part)}
     env = with_values(with_plugins(env, env.plugin), values)
     return chosen_task(_with_goals(config, env), env.root_env, config.max_episode_steps)
 
@@ -113,7 +113,7 @@ def load_player(config: EvaluationConfig, experiment: str, env_steps: int | None
     greedy = config.policy == GREEDY
     if run.config.env.goals.suggester in BY_LLM:
         goals = load_goals(run, env, found)
-    else:  # of the run that it is compared with
+    else:  # the run that it is compared with
         goals = load_goals(Run(os.path.join(config.train_dir, config.experiment)), env, None)
     agent = PolicyAgent(policy, spec, params, config.seed, greedy)
     return Player(experiment, found, GREEDY if greedy else SAMPLE, env, spec, agent, goals, run, goal=goal)

@@ -221,9 +221,9 @@ class _Log:
 
     def __init__(self, spec: EnvSpec, num_episodes: int, max_episode_steps: int):
         self._names, self._num_episodes, self._limit = spec.episode_stats, num_episodes, max_episode_steps
-        self._actions: dict[int, bytearray] = collections.defaultdict(bytearray)  # by the episode's index
+        self._actions: dict[int, bytearray] = collections.defaultdict(bytearray)  # keyed by the episode's index
         self.episodes: list[Episode] = []
-        self.num_steps = 0  # of the requested episodes
+        self.num_steps = 0  # steps of the requested episodes
 
     def add(self, step: Step) -> None:
         for episode, action, number in zip(step.episodes.tolist(), step.actions.tolist(), step.steps.tolist()):

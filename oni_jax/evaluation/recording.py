@@ -10,7 +10,7 @@ from oni_jax.envs.display import Terminal, WatchedEnv
 from oni_jax.envs.episode_goals import goal_names
 from oni_jax.envs.goals import Suggested
 from oni_jax.envs.history import with_history
-from oni_jax.envs.registry import display_of, env_spec, make_vector_env, own_spec
+from oni_jax.envs.registry import base_spec, display_of, env_spec, make_vector_env
 from oni_jax.evaluation.episodes import NUM_SLOTS, Episode, evaluation_seed
 from oni_jax.evaluation.intrinsic import NewestSteps, Scorer
 from oni_jax.evaluation.playing import Envs, RecordedAgent, Step, play
@@ -36,7 +36,7 @@ class Replay(NamedTuple):
     captions: Sequence[bytes]  # [L + 1]
     rewards: np.ndarray  # [L] float32, the environment's
     intrinsic: np.ndarray  # [K, L] float32, before the coefficients; NaN where they can't be computed
-    terminals: dict[int, Terminal]  # by t, those requested; empty without a terminal
+    terminals: dict[int, Terminal]  # t -> terminal, where requested; empty without a terminal
     turns: Sequence[int | None]  # [L + 1] game times, where there are any; empty without a terminal
     goals: Sequence[str]  # [L + 1] of the episode, where it has one that a reward pays by; else empty
     mismatch: str  # difference from the episode's end; "" for none
@@ -78,7 +78,7 @@ def watched_episode(
     display = display_of(env, suggested)
     if display is None:
         return None
-    watched = display.watch(env, own_spec(env, observations), evaluation_seed(seed), slot, number, ttyrec)
+    watched = display.watch(env, base_spec(env, observations), evaluation_seed(seed), slot, number, ttyrec)
     return with_history(watched, env_spec(env, observations))  # type: ignore
 
 

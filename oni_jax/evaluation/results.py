@@ -40,7 +40,7 @@ class Evaluation(NamedTuple):
     episodes: Sequence[Episode]  # at least one
     interrupted: str = ""  # reason
     achievements: tuple[str, ...] = ()  # see `EnvSpec`
-    labels_by: str = ""  # who made the labels that the player was trained with, in words
+    labels_by: str = ""  # source of the labels that the player was trained with, in words
     goals: Mapping[str, str] = {}  # settings of the goals that were asked for, other than the run's
     not_reported: Mapping[str, str] = {}  # rewards that it was trained with and can't be computed here, and why
 

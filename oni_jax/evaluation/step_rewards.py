@@ -82,7 +82,7 @@ class StepScorer(Scorer):
                 return self._scored(steps)
         except UserError as error:
             self.problem = str(error)
-        except Exception as error:  # of a plugin: the episodes are not lost with it
+        except Exception as error:  # a plugin's error: the episodes are not lost with it
             traceback.print_exc()
             self.problem = f"{type(error).__name__}: {error}".splitlines()[0]
         return np.full((len(self.labels), *steps.actions.shape), np.nan, np.float32)

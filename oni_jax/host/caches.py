@@ -48,10 +48,10 @@ def _is_writable(folder: str) -> bool:
 
 def keep_compiled_code() -> None:
     """Turns on JAX's persistent compilation cache; $JAX_COMPILATION_CACHE_DIR names another folder for it."""
-    import jax  # which takes seconds
+    import jax  # takes seconds
 
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        with suppress(UserError):  # without
+        with suppress(UserError):  # an unwritable cache is none
             folder = os.path.join(cache_folder(), f"compiled-{_processor_digest()}")
             jax.config.update("jax_compilation_cache_dir", folder)
 

@@ -9,10 +9,10 @@ from oni_jax.host.restarts import how_it_ended
 from oni_jax.host.runtime import stop_child
 
 BEAT = b""  # a message that says nothing but that its sender lives
-BEAT_SECS = 5.0  # between messages of a child, at most
+BEAT_SECS = 5.0  # longest interval of a child's messages
 SILENT_SECS = 60.0  # after which a child counts as stopped
 START_SECS = 600.0  # the same, until it is ready
-MAX_UNWATCHED_SECS = 10.0  # that count of a time in which nobody asked: this process may have been stopped, too
+MAX_UNWATCHED_SECS = 10.0  # bound on a time in which nobody asked: this process may have been stopped, too
 
 
 class ChildLost(Exception):

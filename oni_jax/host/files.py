@@ -211,7 +211,7 @@ class ScratchFolder:
                 lock = _open_folder(self.path)
             except FileNotFoundError:
                 continue  # another process removed it before it was locked
-            with contextlib.suppress(OSError):  # without locks, no process removes it either
+            with contextlib.suppress(OSError):  # a disk without locks: no process removes it either
                 fcntl.flock(lock, fcntl.LOCK_SH)
             if os.path.isdir(self.path):
                 break

@@ -7,7 +7,7 @@ import subprocess
 from importlib import metadata
 from typing import NamedTuple
 
-NEEDS = {13: (580, 7.5), 12: (525, 5.2)}  # by CUDA's version: the driver's, and the GPU's compute capability
+NEEDS = {13: (580, 7.5), 12: (525, 5.2)}  # CUDA's version -> the driver's, and the GPU's compute capability
 SMI_SECS = 10.0  # until `nvidia-smi` counts as failed
 
 

@@ -8,7 +8,7 @@ import time
 from multiprocessing.connection import Connection
 
 _AT_ONCE_BYTES = 1 << 18
-_LENGTH, _LONG_LENGTH = struct.Struct("!i"), struct.Struct("!Q")  # of `Connection.send_bytes`: -1, then the long one
+_LENGTH, _LONG_LENGTH = struct.Struct("!i"), struct.Struct("!Q")  # `Connection.send_bytes`'s: -1, then the long one
 
 
 class Inbox:

@@ -26,7 +26,7 @@ STALE_SECS = 60.0  # age at which the file of another machine's process counts f
 _TOUCH_SECS = 10.0
 _HOLDER = re.compile(r"(?P<host>.+)\.(?P<machine>[0-9a-f]{8})\.(?P<process>\d+)\.(?P<start>\d+)\.[0-9a-f]{8}")
 _SQLITE_LOCKS = 0x4000_0000, 512  # first byte, and number of bytes, that SQLite locks of a database
-_INDEX_LOCKS, _INDEX_BYTES = (120, 8), 32768  # of the index of its write-ahead log
+_INDEX_LOCKS, _INDEX_BYTES = (120, 8), 32768  # locks of the index of its write-ahead log
 
 
 class Disk(NamedTuple):
@@ -95,7 +95,7 @@ def _try_lock(path: str, ours: str) -> str:
     os.close(os.open(ours, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     try:
         holder = ""
-        # By our file's time: the disk's clock, which may not be this machine's.
+        # The disk's clock, which our file's time shows, may not be this machine's.
         for other, (words, is_held) in _holders(path, os.stat(ours).st_mtime, ours).items():
             if is_held:
                 holder = words

@@ -1,4 +1,4 @@
-"""The user's own modules; their registrations hold in every process that imports them."""
+"""The user's modules; their registrations hold in every process that imports them."""
 
 import ast
 import contextlib

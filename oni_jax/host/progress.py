@@ -9,7 +9,7 @@ from oni_jax.host.printing import unescaped
 from oni_jax.host.reporting import report
 
 T = TypeVar("T")
-PERIOD_SECS = 0.5  # between two looks
+PERIOD_SECS = 0.5  # interval of looks
 _ERASE = "\r\x1b[K"  # the line of the cursor
 
 

@@ -8,7 +8,7 @@ from collections import deque
 from oni_jax.host.runtime import ChildError
 
 WINDOW_SECS = 600.0
-MAX_RESTARTS = 10  # within WINDOW_SECS, of the processes that answer
+MAX_RESTARTS = 10  # bound within WINDOW_SECS, for the processes that answer
 
 
 class Restarts:
@@ -23,9 +23,9 @@ class Restarts:
         self._max_restarts, self._limited_by = max_restarts, limited_by
         self._lost_at: deque[float] = deque()
         self._error: ChildError | None = None
-        self._raised_at: dict[str, float] = {}  # by the error
+        self._raised_at: dict[str, float] = {}  # error -> time
         self._lock = threading.Lock()
-        self.num_lost = 0  # in all
+        self.num_lost = 0  # the total
 
     def count(self, what: str, text: str, window_secs: float = WINDOW_SECS) -> str:
         """Counts a loss. Returns, in words, how many there were of those allowed.
@@ -59,7 +59,7 @@ class Restarts:
         return before is not None and now - before <= window_secs
 
     def fail(self, error: ChildError) -> None:
-        """Has `check` raise an error, as of a child that failed by its own mistake."""
+        """Has `check` raise an error, as of a child that failed by a mistake in it."""
         self._error = self._error or error
 
     def check(self) -> None:

@@ -13,10 +13,10 @@ from oni_jax.settings.run import RunConfig
 SETTINGS, SUMMARY, METRICS, CHECKPOINTS = "config.json", "summary.json", "metrics.jsonl", "checkpoints"
 TRAINED = "reward_model"  # folder of a model that was trained beforehand
 LOCK = "lock"  # locked while a process trains
-# How a start ended: `state` in the summary.
+# Ends of a start: `state` in the summary.
 FINISHED, STOPPED, DIED, UNSAVED = "finished", "stopped", "died", "unsaved"
 _ROW_BYTES = 1 << 16  # upper bound of a row of metrics
-_MAX_BYTES = 1 << 26  # of a summary, and of the notes of a checkpoint
+_MAX_BYTES = 1 << 26  # bound on a summary, and on the notes of a checkpoint
 _TEXTS = (
     "state",
     "commit",
@@ -24,7 +24,7 @@ _TEXTS = (
     "server_state",
     "limited_by",
     "annotation/problem",
-)  # in summaries and rows; all else are numbers
+)  # texts of summaries and rows; all else are numbers
 
 
 def checkpoint_steps(directory: str) -> list[int]:

@@ -29,7 +29,7 @@ _SPAWN = get_context("spawn")
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
-KILL_SECS = 5.0  # for a killed process to end; one that waits for a dead disk does not
+KILL_SECS = 5.0  # time for a killed process to end; one that waits for a dead disk does not
 LEAVE_SECS = 3.0  # grace period after a second SIGINT
 LEFT_AT_ONCE = "interrupted twice: left at once"
 
@@ -65,7 +65,7 @@ def tune_memory() -> None:
     """Restarts this program in place (execve), with glibc's memory in large pages and an arena for each core.
 
     XLA allocates its working memory again for every update on the CPU: half a gigabyte of page faults at 4 KiB each, a
-    tenth of the time. Each thread's own arena keeps freed memory: a tenth of a program's memory, and more by the hour.
+    tenth of the time. The arena of each thread keeps freed memory: a tenth of a program's memory, and more by the hour.
     With fewer arenas than cores, threads that compile for a GPU wait for each other: 50 s in place of 18. glibc reads
     the settings only when a program starts, and children inherit them. Does nothing if $GLIBC_TUNABLES sets large
     pages; its other settings stay.
@@ -128,7 +128,7 @@ def start_child(
 def _child_main(
     name: str, body: Callable[..., None], connection: Connection, args: tuple, cleans_up: bool, niceness: int
 ) -> None:
-    _prctl(_PR_SET_NAME, name.encode())  # for `top` and `ps`
+    _prctl(_PR_SET_NAME, name.encode())  # name in `top` and `ps`
     os.nice(niceness)
     if not cleans_up:
         die_with_parent(parent.pid if (parent := parent_process()) else None)
@@ -148,7 +148,7 @@ def _child_main(
 def has_hung_up(connection: Connection) -> bool:
     """Returns whether the other side of a connection has closed it, or its process has ended."""
     poll = select.poll()
-    poll.register(connection, 0)  # what is always reported: that it has hung up
+    poll.register(connection, 0)  # a hang-up is always reported
     return bool(poll.poll(0))
 
 
@@ -208,7 +208,7 @@ def _sigmask() -> Iterator[None]:
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
-        resource_tracker.ensure_running()  # multiprocessing's own helper, too; starting it unblocks some of them
+        resource_tracker.ensure_running()  # multiprocessing's helper, too; starting it unblocks some of them
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         yield
     finally:
@@ -251,7 +251,7 @@ class StopRequest:
         self._num_interrupts = 0
         self.usr1_saves = False
         self.save_due = False
-        self._terminal: list | None = None  # settings of the one that is standard input, before the program's own
+        self._terminal: list | None = None  # settings of the one that is standard input, before the program set it
 
     def __bool__(self) -> bool:
         if self._error is not None:

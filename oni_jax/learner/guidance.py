@@ -1,4 +1,4 @@
-"""The beginning of a run: from which reward on the policy learns, and how often an earlier one acts in its stead.
+"""The beginning of a run: the reward from which on the policy learns, and the guide, which acts in its stead.
 
 Source: ELLM's downstream training, Du et al. 2023, arXiv 2302.06692, whose flags these are.
 """
@@ -41,11 +41,11 @@ class Guidance:
 
     @property
     def waits(self) -> bool:
-        """True where nothing is learnt from a batch, unless it is the one that brings the reward."""
+        """True while batches are not learnt from, unless one brings the reward."""
         return self._settings.train_after_reward and self.reward_sum < REWARD
 
     def take(self, mean_reward: float) -> bool:
-        """Takes in a batch's mean reward. Returns whether to keep what was learnt from it."""
+        """Takes in a batch's mean reward. Returns True if its update is kept."""
         if self.reward_sum < REWARD:  # once reached, penalties do not undo it
             self.steps_before = self._env_steps
             self.reward_sum += mean_reward * self._batch_size if math.isfinite(mean_reward) else 0.0

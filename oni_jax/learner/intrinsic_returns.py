@@ -44,7 +44,7 @@ class IntrinsicReturns:
         return [self._ended.popleft() for _ in range(len(self._ended))]
 
     def save(self) -> dict[str, np.ndarray]:
-        """Returns the running sums, and what `take` has not returned; to be restored with the environments alone."""
+        """Returns the running sums, and the returns not taken yet; to be restored with the environments alone."""
         ended = np.array(self._ended, np.float32).reshape(len(self._ended), len(self.labels))
         return {RUNNING: self._sums.copy(), ENDED: ended} if self.labels else {}
 
@@ -55,7 +55,7 @@ class IntrinsicReturns:
 
 
 def _once_each(envs: Array) -> Iterator[np.ndarray]:
-    """Yields indices of columns, the earlier first, so that an environment is only once in each."""
+    """Yields indices of columns, earlier trajectories first: each environment occurs once in each yield."""
     left = np.arange(len(envs))
     while len(left):
         _, first = np.unique(envs[left], return_index=True)

@@ -1,4 +1,4 @@
-"""The learner: takes batches, updates, publishes. One thread, the one that owns the training state."""
+"""The learner: takes batches, updates, publishes. One thread, the one that holds the training state."""
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -62,7 +62,7 @@ class Step(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """A batch taken from the world, with what its update does not need."""
+    """A batch taken from the world, with data that its update does not need."""
 
     batch: Batch
     episodes: Episodes | None = None
@@ -103,10 +103,10 @@ class Learner:
         self._device_idles = jax.default_backend() != "cpu" and peers.num == 1
         self._prefetches = world.runs_ahead and peers.num == 1
         self.message_counts = MessageCounts()
-        self.reports: deque[WorldReport] = deque()  # of all processes' worlds, until the caller removes them
-        self.distributions: Mapping[str, Array] = {}  # of the last update, on this process's first device
+        self.reports: deque[WorldReport] = deque()  # reports of all processes' worlds, until the caller removes them
+        self.distributions: Mapping[str, Array] = {}  # distributions of the last update, on this process's first device
         self.trajectory_wait, self.lookup_wait = WaitClock(), WaitClock()
-        # Of all processes, until the caller removes them; K = 0 without an intrinsic reward.
+        # Returns of all processes, until the caller removes them; K = 0 without an intrinsic reward.
         self.intrinsic_returns: deque[np.ndarray] = deque()
         self.running_returns = IntrinsicReturns(reward.paying)
         self._next: Taken | None = None
@@ -165,7 +165,7 @@ class Learner:
         while self._device_idles and self.reward.steps_due():
             if (taken := self._take_batch(0.0)) is not None:
                 return taken
-            with self.trajectory_wait.waiting():  # it would wait without them, too
+            with self.trajectory_wait.waiting():  # the learner would wait without these steps, too
                 reward_state = jax.block_until_ready(self.reward.train_step(self.state.reward_state))
             self.state = self.state._replace(reward_state=reward_state)
         return self._take_batch(BATCH_WAIT_SECS)

@@ -22,15 +22,15 @@ class RewardCoeffs(NamedTuple):
     """Coefficients of the summed rewards."""
 
     extrinsic: float
-    intrinsic: Mapping[str, float]  # of K rewards, by label
+    intrinsic: Mapping[str, float]  # label -> number, for K rewards
 
 
 class LossInputs(NamedTuple):
-    """Inputs of the loss beside the policy's output. All [T, B]."""
+    """Inputs of the loss other than the policy's output. All [T, B]."""
 
     actions: Array  # int32
     behaviour_log_probs: Array
-    old_values: Array  # by the network that acted
+    old_values: Array  # values by the network that acted
     rewards: Array  # weighted sum of extrinsic and intrinsic
     terminations: Array  # bool
     truncations: Array  # bool

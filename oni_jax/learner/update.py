@@ -27,13 +27,13 @@ class TrainState(NamedTuple):
 class Batch(NamedTuple):
     """Inputs of an update, on the devices."""
 
-    payload: PyTree  # of the world, see `unpack`
+    payload: PyTree  # payload of the world, see `unpack`
     features: Features  # the rewards' look-ups
 
 
 # Float32 scalars, distributions [T, B] that stay on the device, and each intrinsic reward [K, T, B].
 Metrics = Mapping[str, Array]
-Score = Callable[[PyTree, Trajectory, Features, Array], RewardOutput]  # as `RewardSum.score`
+Score = Callable[[PyTree, Trajectory, Features, Array], RewardOutput]  # the signature of `RewardSum.score`
 Update = Callable[[TrainState, Batch, Array], tuple[TrainState, Metrics]]
 
 # Values checked for NaN or inf, causes before effects. The metric `not_finite` is an index into it, or -1.

@@ -15,14 +15,14 @@ from oni_jax.settings.fields import printable
 from oni_jax.types import NO_MESSAGE, Answer
 
 COMPARED = ("mean_return", "mean_length", "env_steps_per_sec_overall")
-ANSWERS_SECS = 60.0  # between texts of answers, at least
-NUM_ANSWERS = 3  # in a text
+ANSWERS_SECS = 60.0  # shortest interval of texts of answers
+NUM_ANSWERS = 3  # answers in a text
 
 
 class TensorBoardSink:
     """An events file of rows' numbers and histograms; at times a text of the newest answers.
 
-    Written without tensorboardX's own writer, which uses a thread: once the disk was full, its caller would wait for
+    Written without tensorboardX's writer, which uses a thread: once the disk was full, its caller would wait for
     ever.
 
     Args:
@@ -91,7 +91,7 @@ class NewAnswers:
 
 
 def answers_markdown(answers: Sequence[Answer]) -> str:
-    """Renders answers as Markdown; their own texts are never interpreted as Markdown or HTML."""
+    """Renders answers as Markdown; their texts are never interpreted as Markdown or HTML."""
     parts = []
     for answer in answers:
         captions = "\n".join(printable(caption) or NO_MESSAGE for caption in answer.item)

@@ -19,13 +19,13 @@ from oni_jax.settings.fields import printable
 from oni_jax.settings.json_text import unsealed
 from oni_jax.settings.run import RunConfig
 
-NUM_ANSWERS = 8  # in a table
+NUM_ANSWERS = 8  # answers in a table
 
 
 class WandbSink:
     """Weights & Biases. A failure is logged once on stderr, and training goes on without it.
 
-    Online, a resumed run keeps its id. Offline, W&B can't resume: every start is a run of its own, in the experiment's
+    Online, a resumed run keeps its id. Offline, W&B can't resume: every start is a new run, in the experiment's
     group.
 
     Args:

@@ -21,7 +21,7 @@ from oni_jax.types import Array
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 _DTYPES = {"F32": "<f4", "F16": "<f2"}
-_PREFIX = "bert."  # of the names, where the file holds a head too
+_PREFIX = "bert."  # prefix of the names, where the file holds a head too
 _MASKED = -1e9
 
 
@@ -31,14 +31,14 @@ class Shape(NamedTuple):
     num_layers: int
     num_heads: int
     max_length: int  # tokens
-    epsilon: float  # of layer normalisation
+    epsilon: float  # epsilon of layer normalisation
 
 
 class Bert(NamedTuple):
     """An encoder."""
 
     shape: Shape
-    params: Mapping[str, np.ndarray]  # by their names in the file
+    params: Mapping[str, np.ndarray]  # name in the file -> array
 
 
 def load_bert(folder: str) -> Bert:

@@ -15,7 +15,7 @@ from oni_jax.settings.learning import NetworkConfig
 from oni_jax.types import Array, ArraySpec, EnvSpec
 
 IMAGE = "image"  # the observation that it reads, [H, W, 3] uint8
-MINIGRID_SCALE = (10.0, 5.0, 3.0)  # of a cell's type, colour and state
+MINIGRID_SCALE = (10.0, 5.0, 3.0)  # largest type, colour and state of a cell
 PIXEL_SCALE = 255.0
 SMALL_SIDE = 16  # below it, images are MiniGrid's
 SMALL_LAYERS = ((32, 3, 1, 1), (64, 3, 1, 1), (64, 3, 1, 1))  # features, kernel size, stride, padding

@@ -11,9 +11,9 @@ from oni_jax.networks.precision import DenseParams, add_bias
 from oni_jax.settings.learning import NetworkConfig
 from oni_jax.types import Array, EnvSpec
 
-EMBEDDING_SIZE = 16  # of a cell
+EMBEDDING_SIZE = 16  # embedding of a cell
 NUM_CHARS, NUM_COLORS = 128, 32  # ASCII; a terminal's colours, and the same inverse
-HEAD_SIZE = 64  # of the layers over the statistics and the message
+HEAD_SIZE = 64  # layers over the statistics and the message
 
 
 class EmbeddedCropEncoder(Encoder):

@@ -17,7 +17,7 @@ from oni_jax.settings.fields import UserError
 from oni_jax.settings.learning import NetworkConfig
 from oni_jax.types import Array, EnvSpec, PyTree
 
-HEAD_SIZE = 128  # of the layers over the statistics and the message
+HEAD_SIZE = 128  # layers over the statistics and the message
 
 
 class RgbCropEncoder(Encoder):

@@ -17,8 +17,8 @@ from oni_jax.types import Array, ArraySpec, EnvSpec
 
 IMAGE_LAYERS = ((32, 3, 2), (64, 3, 2))  # features, kernel size, stride
 PIXEL_SCALE = 255.0
-TEXT_MODEL, TEXT_PIECE = "lt_cnn_small", 123  # of each piece of a text; of more bytes its poolings drop the last
-EMBEDDING_SIZE = 16  # of an id
+TEXT_MODEL, TEXT_PIECE = "lt_cnn_small", 123  # model of each piece of a text; of more bytes its poolings drop the last
+EMBEDDING_SIZE = 16  # embedding of an id
 MAX_EMBEDDED = 1 << 14  # numbers of embedded ids that are flattened; of more, the mean over ids is taken
 
 

@@ -20,7 +20,7 @@ from oni_jax.settings.learning import NetworkConfig
 from oni_jax.types import Array, EnvSpec
 
 NUM_GLYPHS = 5976  # NLE's MAX_GLYPH
-CONV_FEATURES = 16  # of all convolutions over glyphs but the last
+CONV_FEATURES = 16  # features of all convolutions over glyphs but the last
 LAST_CONV_FEATURES = 8
 
 

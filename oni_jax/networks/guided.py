@@ -24,7 +24,7 @@ class GuidedPolicy:
 
     policy: ActorCritic
     guide: ActorCritic
-    encoder = None  # which would have tables; see `policy.with_tables`
+    encoder = None  # an encoder would have tables; see `policy.with_tables`
 
     def initial_state(self, batch_size: int) -> tuple[PyTree, PyTree]:
         return self.policy.initial_state(batch_size), self.guide.initial_state(batch_size)
@@ -32,16 +32,16 @@ class GuidedPolicy:
     def apply(
         self, params: PyTree, observations: Mapping[str, Array], core_state: tuple[PyTree, PyTree], is_first: Array
     ) -> tuple[PolicyOutput, tuple[PyTree, PyTree]]:
-        own_params, guide_params, probability = params
-        output, own_state = self.policy.apply(own_params, observations, core_state[0], is_first)
+        policy_params, guide_params, probability = params
+        output, policy_state = self.policy.apply(policy_params, observations, core_state[0], is_first)
 
         def guided(guide_state: PyTree) -> tuple[Array, PyTree]:
             guide, guide_state = self.guide.apply(guide_params, observations, guide_state, is_first)
             return mixture_logits(output.logits, guide.logits, probability), guide_state
 
-        # When the guide has had its steps, its network is not computed any more.
+        # The guide's network is not computed any more once the guide has had its steps.
         logits, guide_state = jax.lax.cond(probability > 0, guided, lambda state: (output.logits, state), core_state[1])
-        return PolicyOutput(logits, output.values), (own_state, guide_state)
+        return PolicyOutput(logits, output.values), (policy_state, guide_state)
 
 
 def mixture_logits(logits: Array, others: Array, probability: Array) -> Array:

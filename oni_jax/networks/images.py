@@ -23,7 +23,7 @@ CONV_LAYERS = {  # features, kernel size, stride
 }
 RESNET_FEATURES = (16, 32, 32)
 BLOCKS_PER_STAGE = 2
-MIN_IMAGES_PER_TABLE = 256  # with fewer, making the table takes longer than it saves
+MIN_IMAGES_PER_TABLE = 256  # making a table for fewer takes longer than it saves
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -34,7 +34,7 @@ class Initialization(NamedTuple):
     """Initialisers of a dense or convolutional layer."""
 
     kernel: Initializer
-    bias: Callable[[int], Initializer] = _zeros  # of the layer's fan in
+    bias: Callable[[int], Initializer] = _zeros  # fan in of the layer -> initializer
 
 
 ORTHOGONAL = Initialization(nn.initializers.orthogonal())
@@ -48,5 +48,5 @@ def scaled_orthogonal(scale: float) -> Initialization:
     return Initialization(nn.initializers.orthogonal(scale))
 
 
-# By `--policy_initialization`.
+# `--policy_initialization` -> initializers
 POLICY_INITIALIZATIONS = {"orthogonal": ORTHOGONAL, "xavier_uniform": XAVIER_UNIFORM}

@@ -15,7 +15,7 @@ class InverseDynamics(nn.Module):
 
     encoder: nn.Module  # {name: [N, ...]} -> [N, D]
     hidden_size: int
-    output_dim: int  # of an embedding
+    output_dim: int  # size of an embedding
     num_actions: int
     initialization: Initialization
 

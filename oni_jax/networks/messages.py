@@ -83,14 +83,14 @@ class MessageNetwork(nn.Module):
         embed_and_convolve = conv_of_characters(table.astype(self.dtype), kernel) if cpu.is_used() else None
 
         def embed(characters: Array) -> Array:
-            return table[characters].astype(self.dtype)  # in this order the gradient is summed in float32
+            return table[characters].astype(self.dtype)  # this order sums the gradient in float32
 
         def network(messages: Array, conv2d: Conv2d) -> Array:
             first = embed_and_convolve or (lambda characters: conv1d(embed(characters), kernel, conv2d))
             sequences = _first_layer(messages.astype(jnp.int32), first, kernel.shape[0], bias, architecture.length)
             sequences = _max_pool(sequences) if architecture.pooled[0] else sequences
-            for (own_kernel, own_bias), pooled in zip(layers[1:], architecture.pooled[1:], strict=True):
-                sequences = _convolve(sequences, own_kernel, own_bias, conv2d)
+            for (layer_kernel, layer_bias), pooled in zip(layers[1:], architecture.pooled[1:], strict=True):
+                sequences = _convolve(sequences, layer_kernel, layer_bias, conv2d)
                 sequences = _max_pool(sequences) if pooled else sequences
             return sequences.first(sequences.length).reshape(messages.shape[0], -1)
 

@@ -6,7 +6,7 @@ from oni_jax.networks.initializers import Initialization
 from oni_jax.networks.precision import Dense
 from oni_jax.types import Array
 
-SPREAD = 0.5  # of the first scales and shifts: goals differ from the first step on
+SPREAD = 0.5  # spread of the first scales and shifts: goals differ from the first step on
 INITIALIZATION = Initialization(nn.initializers.normal(SPREAD))
 
 

@@ -17,11 +17,11 @@ from oni_jax.types import Array
 class Precision(NamedTuple):
     """Types that a network computes in."""
 
-    dtype: jnp.dtype  # of activations, and so of the operands of products
+    dtype: jnp.dtype  # type of activations, and so of the operands of products
     float32_products: str  # `jax.default_matmul_precision` of products with float32 operands
 
 
-# JAX's own default lets an NVIDIA GPU round float32 operands to TF32.
+# JAX's default lets an NVIDIA GPU round float32 operands to TF32.
 PRECISIONS = {
     "float32": Precision(jnp.dtype(jnp.float32), "float32"),
     "tf32": Precision(jnp.dtype(jnp.float32), "tensorfloat32"),

@@ -16,7 +16,7 @@ from oni_jax.networks.precision import PRECISIONS, Dense
 from oni_jax.types import Array
 
 _FAN_IN_NO_BIAS = Initialization(FAN_IN_UNIFORM.kernel)
-_EPS = 1e-5  # of layer normalisation
+_EPS = 1e-5  # epsilon of layer normalisation
 _PRECISION = PRECISIONS["float32"].float32_products
 
 
@@ -57,7 +57,7 @@ class PreferenceTransformer(nn.Module):
         num_actions: actions; NO_ACTION (-1), and any other that is none of them, is embedded as zeros.
         width: W.
         feed_forward: width of the hidden layer after attention.
-        max_time: steps of an episode that have an embedding of their own; later ones have that of the last.
+        max_time: steps of an episode that have an embedding; later ones have that of the last.
         is_scaled: the steps are weighted by softmax(q.k / sqrt(W)), in BK's published code by softmax(q.k).
     """
 

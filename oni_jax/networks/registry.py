@@ -29,7 +29,7 @@ class EncoderType(NamedTuple):
     # Makes {name: [N, ...]} -> [N, D] of an environment's observations. UserError: settings that don't fit.
     make: Callable[[NetworkConfig, EnvSpec], "nn.Module"]
     about: str = ""  # a line for --help encoder_custom
-    settings: tuple[type, ...] = ()  # that a plugin brings: sections of NetworkConfig, which become flags
+    settings: tuple[type, ...] = ()  # a plugin's sections of NetworkConfig, which become flags
 
 
 def torchbeast_observations(network: NetworkConfig) -> Collection[str]:

@@ -74,7 +74,7 @@ def _label(
 
     with (
         PreferenceFile(section.reward_dir, LABELS, section.num_pairs, range(section.num_pairs)) as file,
-        contextlib.ExitStack() as stack,  # what is lost is saved while the file is open
+        contextlib.ExitStack() as stack,  # lost answers are saved while the file is open
     ):
 
         def save(elsewhere: str) -> None:

@@ -38,7 +38,7 @@ from oni_jax.settings.fields import UserError, settings
 from oni_jax.settings.json_text import parsed, parsed_object, sealed
 from oni_jax.types import Item
 
-NUM_EPISODES = 32  # of random actions, where none were recorded
+NUM_EPISODES = 32  # episodes of random actions, where none were recorded
 CHARS_PER_TOKEN, TOKENS_PER_TURN = 4, 3
 ANSWERS, SETTINGS = "answers.jsonl", "settings.json"
 TEXT = "answer"  # name in a line of the former

@@ -41,7 +41,7 @@ class GoalConversation(Conversation):
 
     def __init__(self, config: WriteGoalsConfig, prompt: Prompt, sampler: SegmentSampler, actions: Sequence[str]):
         self._config, self._prompt, self._sampler, self._actions = config, prompt, sampler, actions
-        self._turns: list[Turn] = []  # of the rounds so far
+        self._turns: list[Turn] = []  # turns of the rounds so far
 
     async def hold(self, ask: Ask) -> None:
         found: list[tuple[str, list[str]]] = []

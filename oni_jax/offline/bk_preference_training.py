@@ -107,7 +107,7 @@ def _train(config: TrainPotential, folder: HeldFolder, stop: StopRequest) -> int
         )
         if not all(np.all(np.isfinite(x)) for x in jax.tree.leaves(state.params)):
             raise UserError("the network's weights are not finite any more: lower --learning_rate")
-        # Without a preference to test with, the newest is the best.
+        # The newest is the best where there is no preference to test with.
         if not accuracy <= best:
             best = accuracy if accuracy == accuracy else best
             notes = {"epochs": epoch, "test_accuracy": accuracy if accuracy == accuracy else None}

@@ -145,7 +145,7 @@ def open_array(path: str, writable: bool = False) -> np.ndarray:
         raise UserError(f"{path}: is not a regular file")
     try:
         with np.errstate(over="ignore"):  # a shape that overflows is reported below
-            array = np.lib.format.open_memmap(path, mode="r")  # which loads no pickles
+            array = np.lib.format.open_memmap(path, mode="r")  # loads no pickles
     except Exception as error:  # NumPy raises many types for damaged headers
         text = " ".join(str(error).split())[:200] or type(error).__name__
         raise UserError(f"{path}: can't be read as a .npy file of numbers: {text}") from None

@@ -30,8 +30,8 @@ from oni_jax.types import TIE, UNKNOWN, Annotation, Item
 
 ROWS_AT_ONCE = 4096  # described together
 PROGRESS_SECS = 5.0
-GRACE_SECS = 5.0  # for answers in flight when the run is stopped
-POLL_SECS = 0.05  # between checks for the end of the rows and for a stop request
+GRACE_SECS = 5.0  # grace for answers in flight when the run is stopped
+POLL_SECS = 0.05  # interval of checks for the end of the rows and for a stop request
 
 
 def annotate_pairs(config: AnnotatePairs, stop: StopRequest) -> int:
@@ -126,9 +126,9 @@ class _PairLabels:
 
     def __init__(self, file: PreferenceFile, flushing_freq: int, progress: AnnotationLog):
         self._file, self._flushing_freq, self._progress = file, flushing_freq, progress
-        self._labels: dict[int, int] = {}  # by hash of the item: at 1e6 items, two collide once in 4e7 runs
+        self._labels: dict[int, int] = {}  # keyed by hash of the item: at 1e6 items, two collide once in 4e7 runs
         self._num_written = 0
-        self.rows_of: dict[Item, list[int]] = {}  # of items to be asked about
+        self.rows_of: dict[Item, list[int]] = {}  # items to be asked about -> their rows
 
     def add(self, rows: list[int], items: Iterable[Item]) -> None:
         known: dict[int, list[int]] = {}  # label -> rows that it is known for

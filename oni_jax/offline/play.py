@@ -82,14 +82,14 @@ def collect_segments(config: CollectSegments, stop: StopRequest) -> int:
 
 
 def play(player: Player, config: SegmentsConfig, number: int, stop: StopRequest) -> Iterator[Segment]:
-    """Yields episodes of a player, in the order of their indices; `number`: of the player, which has its own seeds."""
+    """Yields episodes of a player, in the order of their indices; `number`: the player's, for the seeds."""
     num_envs = min(config.num_envs, config.episodes)
     names = tuple(offered_spec(player.env).observations)
     seed = int(np.random.SeedSequence([config.seed, number]).generate_state(1)[0])
     shown = tuple(dict.fromkeys((*names, *player.spec.observations)))  # the policy may read captions
     make_env = functools.partial(make_vector_env, player.env, seed=seed, observations=shown, suggested=player.suggested)
     envs = Envs(make_env, env_spec(player.env, shown), group_size=num_envs)
-    running: dict[int, _Running] = collections.defaultdict(lambda: _Running([], [], [], []))  # by the episode's index
+    running: dict[int, _Running] = collections.defaultdict(lambda: _Running([], [], [], []))  # keyed by episode
     waiting: dict[int, Segment] = {}
     index = 0
     for step in playing.play(envs, player.agent, config.episodes, stop):

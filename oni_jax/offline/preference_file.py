@@ -1,4 +1,4 @@
-"""A preference file that several processes fill, each its own rows.
+"""A preference file that several processes fill, each other rows.
 
 Label 3 means both "not labelled yet" and "unreadable answer". So that the latter are not asked about again and again, a
 second file, `<annotator>.unreadable`, holds a byte per pair: 1 after an unreadable answer. Without it every 3 is not
@@ -102,7 +102,7 @@ class PreferenceFile:
             is_made[self._rows.start : self._rows.stop] = False
         try:
             if not is_made.any():
-                if len(self._rows) == len(is_made):  # which no other process labels
+                if len(self._rows) == len(is_made):  # no other process labels these
                     write_atomically(path, note)
                 else:
                     with _created_once(path) as partial:

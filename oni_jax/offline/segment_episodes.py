@@ -21,7 +21,7 @@ from oni_jax.host.runtime import memory_bytes
 from oni_jax.settings.fields import UserError
 
 OBSERVATIONS = "observations/"
-MAX_STATE_BYTES = 1 << 20  # of an observation, or of the captions
+MAX_STATE_BYTES = 1 << 20  # bound on an observation, or on the captions
 # Kinds of NumPy's types that arrays have.
 KINDS = {"actions": "iu", "rewards": "iuf", "terminated": "b", "starts": "iu", "caption_index": "iu", "captions": "iu"}
 

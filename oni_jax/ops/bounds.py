@@ -12,6 +12,6 @@ def bounded(values: "np.ndarray | Sequence[Any]") -> np.ndarray:
     """Returns numbers as float32, finite ones clipped to +-MAX_REWARD; NaN and infinite ones stay, as mistakes do."""
     try:
         wide = np.asarray(values, np.float64)
-    except OverflowError:  # of integers
+    except OverflowError:  # integers overflow
         wide = np.array([max(-MAX_REWARD, min(MAX_REWARD, x)) for x in values], np.float64)
     return np.where(np.isfinite(wide), np.clip(wide, -MAX_REWARD, MAX_REWARD), wide).astype(np.float32)

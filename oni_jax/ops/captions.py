@@ -7,7 +7,7 @@ import numpy as np
 
 from oni_jax.types import CaptionBatch, StepCaptions
 
-NO_CAPTIONS = CaptionBatch((), np.zeros((0, 0), np.int32))  # of an end that is not read
+NO_CAPTIONS = CaptionBatch((), np.zeros((0, 0), np.int32))  # captions of an end that is not read
 
 
 class LazyRows(Mapping[str, np.ndarray]):
@@ -53,7 +53,7 @@ def a_step_of_each(index: np.ndarray, count: int) -> np.ndarray:
 
 
 def split_captions(captions: StepCaptions, num_shards: int) -> list[StepCaptions]:
-    """Splits the B trajectories into equal shards, each with its own captions and observations."""
+    """Splits the B trajectories into equal shards, each with its captions and observations."""
     return list(map(StepCaptions, *(_split(batch, num_shards) for batch in captions)))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from oni_jax.settings import json_text
 
-SUMS = "checksums"  # in the JSON beside the arrays: theirs, by name
+SUMS = "checksums"  # key of the arrays' checksums, by name, in the JSON next to them
 
 
 def named_leaves(tree: Any) -> dict[str, Any]:

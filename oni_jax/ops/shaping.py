@@ -34,7 +34,7 @@ class Carried(NamedTuple):
 
     values: Array  # [B] float32; the last rollout's last row, as it was divided
     sums: Array  # [B] float32; discounted sums
-    moments: Moments  # of all sums so far
+    moments: Moments  # moments of all sums so far
 
 
 def published_shaping(carried: Carried, phi: Array, gamma: float) -> tuple[Array, Carried]:

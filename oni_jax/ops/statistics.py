@@ -25,7 +25,7 @@ class Summary(NamedTuple):
     """Statistics of one measure over E episodes."""
 
     mean: float
-    interval: Interval | None  # of the mean; None with one episode
+    interval: Interval | None  # interval of the mean; None with one episode
     median: float
     quantiles: tuple[float, ...]  # QUANTILES
 
@@ -48,7 +48,7 @@ class Score(NamedTuple):
 class Difference(NamedTuple):
     """Difference of one measure between two agents on the same episodes."""
 
-    mean: float  # of the first agent's minus the second's
+    mean: float  # mean of the first agent minus that of the second
     interval: Interval | None  # paired; None with one episode
 
 

@@ -26,7 +26,7 @@ class StateDict(NamedTuple):
     """One network of a checkpoint."""
 
     kind: str  # a key of MARKS
-    weights: Mapping[str, np.ndarray]  # by published name, float32
+    weights: Mapping[str, np.ndarray]  # published name -> weights, float32
     left_out: tuple[str, ...]  # other names beside its parameters'
 
 

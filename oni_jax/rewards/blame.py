@@ -59,7 +59,7 @@ def shapes_of(features: Mapping[str, Array]) -> str:
 
 def finite(value: Any) -> int | float:
     """Returns a number. Raises TypeError or ValueError: it is none, NaN or infinite."""
-    if isinstance(value, int):  # of any size
+    if isinstance(value, int):  # integers have any size
         return value
     if not math.isfinite(number := float(value)):
         raise ValueError(f"it gives {number}")

@@ -41,8 +41,8 @@ if TYPE_CHECKING:  # they import JAX
 class RewardContext(NamedTuple):
     """Arguments that a reward is made from."""
 
-    config: Config  # of this reward only, where a run has several
-    spec: EnvSpec  # of the environment that it rewards
+    config: Config  # settings of this reward only, where a run has several
+    spec: EnvSpec  # spec of the environment that it rewards
     replicas: "Replicas | None" = None  # devices of a reward model's gradient steps; None: all there are
     frozen: bool = False  # keeps running statistics as they are, for inspection
 

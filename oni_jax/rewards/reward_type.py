@@ -20,8 +20,8 @@ class RewardType(NamedTuple):
 
     make: Callable[["RewardContext"], "Reward"]  # UserError: unusable settings or files
     query: str = ""  # kind of query that the LLM is asked; empty: nothing
-    asks: Callable[[Config], bool] = lambda config: True  # with these settings
-    learns_answers: Callable[[Config], bool] = lambda config: False  # by a model that knows how sure it is of others
+    asks: Callable[[Config], bool] = lambda config: True  # True if it asks with these settings
+    learns_answers: Callable[[Config], bool] = lambda config: False  # its model knows how sure it is of others
     threshold: float | None = None  # the default of eps_threshold_quantile; None: it has none
     soft: bool = False  # supports llm_reward_value=probability
     of_events: bool = False  # pays for what actions did, where the environment labels that; see `--caption`
@@ -32,7 +32,7 @@ class RewardType(NamedTuple):
     settings: tuple[type, ...] = ()  # sections of RewardConfig that only such types read; a plugin's become flags
     # Names of the observations that it reads beside the captions. UserError: the model's folder can't be read.
     observations: Callable[[Config], Collection[str]] = lambda config: ()
-    check: Callable[[Config], None] = lambda config: None  # of the settings, without building; raises UserError
+    check: Callable[[Config], None] = lambda config: None  # check of the settings, without building; raises UserError
     about: str = ""  # a line for --help llm_reward_type
 
 

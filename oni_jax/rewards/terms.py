@@ -28,13 +28,13 @@ from oni_jax.types import (
 )
 
 EVERY_GOAL = -1
-Features = tuple[Mapping[str, Array], ...]  # of each reward
+Features = tuple[Mapping[str, Array], ...]  # features of each reward
 
 
 class Term(NamedTuple):
     """One reward of the sum."""
 
-    name: str  # of its type
+    name: str  # name of its type
     reward: Reward
     coeff: float
     question: int = 0  # index of its queries' question in `registry.questions`; -1: it asks nothing

@@ -41,7 +41,7 @@ def load_trained(folder: str) -> tuple[Any, Any]:
 
     Raises whatever orbax does for damaged files, and ValueError: an array is damaged, or holds NaN or inf.
     """
-    here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])  # for a model that was saved on other devices
+    here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])  # a model may be saved on other devices
     model = ocp.args.StandardRestore(fallback_sharding=here)
     with _manager(folder, read_only=True) as manager:
         items = ocp.args.Composite(model=model, settings=ocp.args.JsonRestore())
@@ -53,7 +53,7 @@ def load_trained(folder: str) -> tuple[Any, Any]:
 
 
 def reason(error: Exception) -> str:
-    """Shortens an error's text; tensorstore appends pages to its own."""
+    """Shortens an error's text; tensorstore appends pages to it."""
     return " ".join(str(error).split("See full TensorStore details")[0].split())[:200] or type(error).__name__
 
 

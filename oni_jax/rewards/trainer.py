@@ -94,7 +94,7 @@ class RewardTrainer:
         self._seed = seed
         self._num_steps = 0
         self._num_replaced = 0  # rows that the checkpoint counts, but that were replaced before it was saved
-        # On the devices from the start: another sharding would compile the step again.
+        # Metrics lie on the devices from the start: another sharding would compile the step again.
         self._metrics: Mapping[str, Array] = replicas.put(dict.fromkeys(("bad_steps", "bad_steps_in_row"), np.int32(0)))
 
         def step(

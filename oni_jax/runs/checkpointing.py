@@ -23,9 +23,9 @@ from oni_jax.settings.fields import UserError
 from oni_jax.types import PyTree
 
 ARRAYS = ("state", "reward", "acting")  # the parts of a checkpoint that orbax writes as arrays
-PARTS = "parts"  # in the JSON of a checkpoint: the folders it must have
-MAX_FAILURES = 10  # of one save
-UNFINISHED = ".orbax-checkpoint-tmp"  # in the names of orbax's unfinished files
+PARTS = "parts"  # key of a checkpoint's JSON: the folders it must have
+MAX_FAILURES = 10  # bound for one save
+UNFINISHED = ".orbax-checkpoint-tmp"  # mark in the names of orbax's unfinished files
 # The primary process alone saves and restores: the state is replicated in all processes.
 PRIMARY_ONLY = ocp.options.MultiprocessingOptions(primary_host=0, active_processes={0})
 
@@ -53,7 +53,7 @@ class Checkpoints:
         quieten()
         self._directory = os.path.abspath(directory)
         self._problem = ""  # why the last save failed
-        self._last_step = -1  # that was saved
+        self._last_step = -1  # the last saved one
         self._left: list[tuple[str, int]] = []  # directories of before, and the last step saved there
         self._keep, self._milestone_secs = keep, milestone_secs
         try:
@@ -115,10 +115,10 @@ class Checkpoints:
         """
         self.finish()
         self._problem = ""
-        _remove_unfinished(self._directory)  # of a failed save, to which orbax may go on writing for a while
+        _remove_unfinished(self._directory)  # leftovers of a failed save, to which orbax may go on writing for a while
         if step in self._manager.all_steps():
             return
-        # On the host: of several processes, orbax would expect a shard from each.
+        # Host arrays: orbax would expect a shard from each of several processes.
         arrays: dict[str, PyTree] = {"state": jax.device_get(saved.state)}
         if saved.reward:
             arrays["reward"] = {"npz": to_npz(saved.reward)}
@@ -181,7 +181,7 @@ class Checkpoints:
 
     def _set_aside(self, step: int, text: str) -> None:
         aside = f"{self.path(step)}.unreadable"
-        while os.path.exists(aside):  # from an earlier time
+        while os.path.exists(aside):  # leftovers of an earlier time
             aside += "~"
         os.rename(self.path(step), aside)
         self._manager.reload()
@@ -325,11 +325,11 @@ def _reader(make_handler: Callable[..., Any]) -> ocp.Checkpointer:
 def _restore_part(path: str, name: str, like: PyTree) -> PyTree:
     """Restores one part of the learner's state."""
     tree = {name: jax.tree.map(ocp.utils.to_shape_dtype_struct, like)}
-    # To the host, and from there: the devices on which it was saved need not be here.
+    # Host arrays: the devices on which it was saved need not be here.
     on_host = jax.tree.map(lambda x: ocp.RestoreArgs(restore_type=np.ndarray, dtype=x.dtype), tree)
     args = ocp.args.PyTreeRestore(tree, restore_args=on_host, partial_restore=True)
     part = _reader(ocp.PyTreeCheckpointHandler).restore(os.path.join(path, "state"), args=args)[name]
-    check_shapes(part, tree[name])  # which orbax does not compare here
+    check_shapes(part, tree[name])  # orbax does not compare shapes here
     check_arrays({"state": {name: part}}, _sums(path))
     return jax.device_put(part)
 
@@ -362,6 +362,6 @@ def _shapes(tree: PyTree) -> dict[str, tuple[int, ...]]:
 
 
 def _reason(error: Exception) -> str:
-    """Shortens an error to a few words; tensorstore appends pages to its own."""
+    """Shortens an error to a few words; tensorstore appends pages to it."""
     lines = str(error).split("See full TensorStore details")[0].splitlines()
     return " ".join(lines[0].split())[:200] if lines else type(error).__name__

@@ -23,17 +23,17 @@ from oni_jax.settings.json_text import parsed_object
 from oni_jax.settings.run import RunConfig
 from oni_jax.settings.worlds import ActorConfig, DevicesConfig
 
-NUM_POINTS = 200  # of a curve over several runs
+NUM_POINTS = 200  # points of a curve over several runs
 NUM_SMOOTHED = 200  # rows; of more, each is averaged with its neighbours
-MIN_SEEDS = 3  # for an interval: of two there are three resamples
-NUM_RESAMPLES = 2000  # of seeds, for a curve's interval
+MIN_SEEDS = 3  # fewest for an interval: two have three resamples
+NUM_RESAMPLES = 2000  # resamples of seeds, for a curve's interval
 SUCCESS = "success"
 UNLOCKED = "episode/unlocked"  # achievements in an episode
 COVERAGE = "reward/goal_coverage"  # fraction of steps taken with an LLM's answer
-EPISODES = "episodes"  # that have ended
-OF_EPISODES = ("mean_", "episode/")  # how the names of means begin that are taken over episodes
+EPISODES = "episodes"  # number of ended episodes
+OF_EPISODES = ("mean_", "episode/")  # beginnings of the names of means that are taken over episodes
 INTRINSIC_RETURN = f"episode/{episode_sums.INTRINSIC_RETURN}<type>"  # stands for those of a run's rewards
-EPISODE_SUCCESS = "episode/success"  # of environments whose episodes say whether they succeeded
+EPISODE_SUCCESS = "episode/success"  # mean for environments whose episodes say whether they succeeded
 SEPARATORS = "/_-. =,"
 MAX_NAMED = 3  # settings in the name of a curve
 # Settings of annotation that runs of one curve may differ in: a seed, addresses, files and limits of requests.
@@ -57,7 +57,7 @@ class Curves:
     env_steps: np.ndarray  # [R] float64, increasing
     hours: np.ndarray  # [R] float64, of training, over all starts
     metrics: Mapping[str, np.ndarray]  # [R] float64 each; NaN where a row lacks it
-    labels_by: str = ""  # who made its labels, in words
+    labels_by: str = ""  # source of its labels, in words
 
 
 class Setting(NamedTuple):
@@ -207,7 +207,7 @@ def _label(names: Sequence[str]) -> str:
     common = os.path.commonprefix(pieces)
     rest = min(map(len, pieces)) - len(common)
     last = os.path.commonprefix([piece[::-1][:rest] for piece in pieces])[::-1]
-    while last and last[0] not in SEPARATORS:  # in the middle of a word
+    while last and last[0] not in SEPARATORS:  # the cut is in the middle of a word
         last = last[1:]
     first = "".join(common).rstrip(SEPARATORS).removesuffix("seed").rstrip(SEPARATORS)
     last_words = "".join(last).lstrip(SEPARATORS)

@@ -74,7 +74,7 @@ def keep_files(plan: Plan, folder: str) -> list[str]:
 def as_trained(folder: str, config: Config) -> Config:
     """Returns a run's settings with paths that hold in any folder; its plugins become those that it was trained with.
 
-    A plugin is the user's own as long as it is what it was, else the run's copy.
+    A plugin is the user's file as long as it is unchanged, else the run's copy.
     """
     kept = _read_index(folder)
     for name, files in kept.plugins.items():

@@ -60,8 +60,8 @@ def asked(plan: Plan, short: bool = False) -> dict[str, str]:
 def labels_by(plan: Plan, folder: str) -> str:
     """Returns who made the labels of the run in a folder, in words; empty: it asks for none, or its plugin is missing.
 
-    Several have their fractions of the labels. In a store of the run's own, these may be models that it has asked
-    earlier; in one that runs share, only those of its settings are known to be its own.
+    Several have their fractions of the labels. In a store of one run, these may be models that it has asked
+    earlier; in one that runs share, only those of its settings are known to be its models.
     """
     named, stored = asked(plan), _stored(plan, folder)
     if plan.config.annotation.label_store:

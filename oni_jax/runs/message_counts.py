@@ -41,7 +41,7 @@ class MessageCounts:
         path = os.path.join(folder, FILE_NAME)
         common = self._counts.most_common()
         ends = np.cumsum([len(caption) + 1 for caption, _ in common])
-        common = common[: int(np.searchsorted(ends, MAX_FILE_BYTES // 2))]  # in a file that `restore` accepts
+        common = common[: int(np.searchsorted(ends, MAX_FILE_BYTES // 2))]  # a file that `restore` accepts
         counts = np.array([count for _, count in common], np.int64)
         try:
             write_atomically(

@@ -91,7 +91,7 @@ def _returns(shared: Shared, scores: Mapping[str, Any]) -> Iterator[str]:
         try:
             rows = [_row(each) for each in played if each["env_steps"] in (None, shared.env_steps)]
         except (KeyError, TypeError, ValueError):
-            continue  # of another version
+            continue  # another version's
         if any(each["env_steps"] == shared.env_steps for each in played):
             yield _table(("who plays", "task", "episodes", "mean return", "95 % interval", "success"), rows)
             return

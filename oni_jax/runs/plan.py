@@ -29,7 +29,7 @@ from oni_jax.settings.fields import UserError, with_values
 from oni_jax.settings.worlds import EpisodeGoalConfig
 from oni_jax.types import GOAL_FEATURES, EnvSpec
 
-INDEX = "index"  # of --goal_input
+INDEX = "index"  # value of --goal_input
 
 
 class Machine(NamedTuple):
@@ -38,7 +38,7 @@ class Machine(NamedTuple):
     num_cores: int
     memory_bytes: int
     num_accelerators: int = 0  # 0: the cores compute
-    accelerator_bytes: int = 0  # of each; 0: unknown
+    accelerator_bytes: int = 0  # memory of each; 0: unknown
 
 
 class Chosen(NamedTuple):
@@ -47,14 +47,14 @@ class Chosen(NamedTuple):
     flag: str
     value: int | str
     reason: str
-    suits: str = "machine"  # what the value suits: the machine or the environment
+    suits: str = "machine"  # the machine or the environment, whichever the value suits
 
 
 class Devices(NamedTuple):
     """The devices of a run."""
 
-    learning: Sequence[Any]  # of all processes
-    acting: Sequence[Any]  # of this one
+    learning: Sequence[Any]  # devices of all processes
+    acting: Sequence[Any]  # devices of this process
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Plan:
 
     config: Config
     machine: Machine | None = None  # the last three: of a training
-    chosen: Sequence[Chosen] = ()  # what was left to the machine and the environment
+    chosen: Sequence[Chosen] = ()  # settings left to the machine and the environment
     devices: Devices = Devices((), ())
 
     @functools.cached_property

@@ -26,8 +26,8 @@ class Pretrained(NamedTuple):
 
     policy: ActorCritic
     params: PyTree
-    spec: EnvSpec  # with the observations that it reads
-    env_steps: int  # that it was trained on
+    spec: EnvSpec  # spec with the observations that it reads
+    env_steps: int  # its training steps
 
 
 def load_pretrained(run: Run, env: EnvConfig, env_steps: int | None = None) -> Pretrained:
@@ -69,9 +69,9 @@ def initial_params(config: Config) -> PyTree:
 class Actor(NamedTuple):
     """The policy that acts while one learns."""
 
-    policy: Any  # with the interface of ActorCritic for acting
+    policy: Any  # object with ActorCritic's interface for acting
     params_of: Callable[[PyTree, np.float32], PyTree]  # as in `learner.guidance`
-    own_state: Callable[[PyTree], PyTree]  # state of its recurrent core -> that of the policy's
+    policy_state: Callable[[PyTree], PyTree]  # state of its recurrent core -> that of the policy's
 
 
 def make_actor(config: Config, policy: ActorCritic, replicas: Replicas) -> Actor:

@@ -26,9 +26,9 @@ class NoRewardError(UserError):
 class RunRewards(NamedTuple):
     """A run's rewards, as a checkpoint holds them."""
 
-    env_steps: int  # of the checkpoint
+    env_steps: int  # steps of the checkpoint
     config: Config
-    spec: EnvSpec  # with the observations that are read
+    spec: EnvSpec  # spec with the observations that are read
     rewards: RewardSum
     state: PyTree
     saved: Mapping[str, np.ndarray]  # the host's state, `RewardSum.save`

@@ -22,7 +22,7 @@ from oni_jax.settings.plugins import with_brought
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import Annotation
 
-MAX_BYTES = 1 << 24  # of settings
+MAX_BYTES = 1 << 24  # bound on a file of settings
 
 if TYPE_CHECKING:  # they import JAX, or read files of metrics alone
     from oni_jax.runs.curves import Curves
@@ -49,7 +49,7 @@ class Run:
 
     def __init__(self, folder: str):
         self.folder = folder
-        self._rewards: dict[int | None, RunRewards] = {}  # by checkpoint
+        self._rewards: dict[int | None, RunRewards] = {}  # checkpoint -> rewards
 
     @property
     def name(self) -> str:

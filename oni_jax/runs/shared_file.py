@@ -42,19 +42,19 @@ MAX_ENTRIES, MAX_NAME_CHARS = 10_000, 200
 MAX_STEPS = 1 << 53
 SUM_CHARS = 64
 SHIPPED = pathlib.Path(__file__).with_name("policies")
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")  # of a run
-_SEGMENT = re.compile(r"[\x21-\x7e ]+")  # of a path, without what the next two name
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")  # name of a run
+_SEGMENT = re.compile(r"[\x21-\x7e ]+")  # part of a path, without what the next two name
 
 
 class Shared(NamedTuple):
     """The content of a file."""
 
-    name: str  # of the run
+    name: str  # name of the run
     env_steps: int
     licence: str  # as its maker named it; empty: not at all
     written_by: str  # version of this package
     texts: Mapping[str, bytes]  # TEXTS, and files below KEPT, by name
-    arrays: Mapping[str, np.ndarray]  # by name, without SUFFIX
+    arrays: Mapping[str, np.ndarray]  # name without SUFFIX -> array
 
     def below(self, folder: str) -> dict[str, np.ndarray]:
         """Returns the arrays of a folder, by their path in it."""
@@ -96,7 +96,7 @@ def pack(shared: Shared) -> bytes:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for name, content in sorted({**entries, MANIFEST: as_json(manifest)}.items()):
-            info = zipfile.ZipInfo(name)  # of 1980: no time of now
+            info = zipfile.ZipInfo(name)  # the date is 1980's, not today's
             info.create_system, info.external_attr = 3, 0o644 << 16
             archive.writestr(info, content)
         archive.comment = b"0" * SUM_CHARS

@@ -6,9 +6,9 @@ import re
 from oni_jax.settings.extra_fields import extra_body, extra_headers
 from oni_jax.settings.fields import COUNT, POSITIVE, UserError, given, setting
 
-RECORDED, JUDGE = "recorded", "judge"  # of --answers
-REASONED, LABEL, BY_GOAL = "reasoned", "label", "goals"  # of --llm_answer
-# Of the package's prompts: of all, then NetHack's, BabyAI-Text's and Crafter's
+RECORDED, JUDGE = "recorded", "judge"  # values of --answers
+REASONED, LABEL, BY_GOAL = "reasoned", "label", "goals"  # values of --llm_answer
+# Keys of the package's prompts: of all, then NetHack's, BabyAI-Text's and Crafter's
 GOAL_KEYS = ("defaultgoal", "zeroknowledge", "combat", "gold", "stairs", "keys", "balls", "boxes")
 GOAL_KEYS += ("gathering", "fighting", "building", "feeding")
 

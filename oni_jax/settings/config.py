@@ -13,8 +13,8 @@ from oni_jax.settings.fields import (
     UserError,
     is_within,
     nearest,
-    own_settings,
     range_in_words,
+    section_settings,
     sections,
     settings,
     value_from_python,
@@ -37,7 +37,7 @@ from oni_jax.settings.worlds import ActorConfig, DevicesConfig, EnvConfig
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """Settings of a training run. Other programs have their own dataclasses of sections."""
+    """Settings of a training run. Other programs have other dataclasses of sections."""
 
     env: EnvConfig = EnvConfig()
     actors: ActorConfig = ActorConfig()
@@ -48,7 +48,7 @@ class Config:
     annotation: AnnotationConfig = AnnotationConfig()
     pretrained: PretrainedConfig = PretrainedConfig()
     run: RunConfig = RunConfig()
-    others: tuple[tuple[RewardConfig, AnnotationConfig], ...] = ()  # of the second, third, ... reward
+    others: tuple[tuple[RewardConfig, AnnotationConfig], ...] = ()  # settings of the second, third, ... reward
 
     def terms(self) -> list["Config"]:
         """Returns one Config per reward, with that reward alone."""
@@ -126,7 +126,7 @@ def config_to_json(config: Config, with_sum: bool = False) -> str:
 
     def tree(parts: Mapping[str, Any]) -> dict[str, Any]:
         return {
-            name: {field.name: value for field, value in own_settings(part) if not field.metadata["secret"]}
+            name: {field.name: value for field, value in section_settings(part) if not field.metadata["secret"]}
             for name, part in parts.items()
         }
 

@@ -95,7 +95,7 @@ def nearest_first(word: str, known: Iterable[str], rest: str, written: str = "",
 
 PLUGINS = "plugins"  # key of a field's metadata, see `plugin_sections`
 COUNT = "[1, inf)"
-WIDTH, DEPTH = "[1, 65536]", "[1, 1024]"  # of a network: XLA aborts the process at sizes that overflow
+WIDTH, DEPTH = "[1, 65536]", "[1, 1024]"  # bounds of a network: XLA aborts the process at sizes that overflow
 
 
 POSITIVE = "(0, inf)"
@@ -148,7 +148,7 @@ class Unread:
     """A section of a run whose plugin is not loaded, as config.json has it."""
 
     name: str
-    values: tuple[tuple[str, Any], ...]  # by flag
+    values: tuple[tuple[str, Any], ...]  # (flag, value)
 
 
 def section_name(kind: type) -> str:
@@ -162,7 +162,7 @@ def sections(config: Any, name: str = "") -> dict[str, Any]:
     A program may be a section itself, without a `name`, see `section_name`.
     """
     name = name or (config.name if isinstance(config, Unread) else section_name(type(config)))
-    found = {name: config} if any(own_settings(config)) else {}
+    found = {name: config} if any(section_settings(config)) else {}
     for field in dataclasses.fields(config):
         part = getattr(config, field.name)
         if dataclasses.is_dataclass(part):
@@ -176,18 +176,18 @@ def sections(config: Any, name: str = "") -> dict[str, Any]:
 class Setting:
     """A field of a section as users know it."""
 
-    name: str  # of the flag; code knows the field by where it belongs, such as reward.rnd.output_dim
+    name: str  # name of the flag; code knows the field by where it belongs, such as reward.rnd.output_dim
     type: Any  # int, float, bool or str
     default: Any
     metadata: Mapping[str, Any]  # arguments of `setting`
 
 
-def own_settings(section: Any) -> Iterator[tuple[Setting, Any]]:
+def section_settings(section: Any) -> Iterator[tuple[Setting, Any]]:
     """Yields the settings of one section, with their values."""
     for name, value in section.values if isinstance(section, Unread) else ():
         yield Setting(name, type(value), None, setting(None, "", within="[-inf, inf]").metadata), value
     for field in dataclasses.fields(section):
-        if "help" in field.metadata:  # by `setting`
+        if "help" in field.metadata:  # `setting` made it
             kind = field.type if isinstance(field.type, type) else type(field.default)  # a module may annotate by texts
             yield Setting(_flag(field), kind, field.default, field.metadata), getattr(section, field.name)
 
@@ -199,7 +199,7 @@ def _flag(field: dataclasses.Field) -> str:
 def settings(config: Any) -> Iterator[tuple[Setting, Any]]:
     """Yields every setting of all sections of a program, with its value. Names are unique over the sections."""
     for section in sections(config).values():
-        yield from own_settings(section)
+        yield from section_settings(section)
 
 
 def with_values(config: Program, values: Mapping[str, Any]) -> Program:

@@ -226,10 +226,10 @@ def check_batch_size(learner: LearnerConfig, num_devices: int) -> None:
             f"be sharded evenly over {num_devices} devices; give a multiple of {num_devices * learner.rollout}, or "
             "change --learner_devices"
         )
-    if (num_own := num_trajectories // num_devices) % learner.num_minibatches:
+    if (num_local := num_trajectories // num_devices) % learner.num_minibatches:
         raise UserError(
-            f"--num_minibatches {learner.num_minibatches}: can't split the {num_own} trajectories of a device evenly; "
-            f"give a divisor of {num_own}"
+            f"--num_minibatches {learner.num_minibatches}: can't split the {num_local} trajectories of each device; "
+            f"give a divisor of {num_local}"
         )
 
 

@@ -11,8 +11,8 @@ from oni_jax.settings.fields import (
     Unread,
     UserError,
     is_within,
-    own_settings,
     section_name,
+    section_settings,
     sections,
     settings,
     with_values,
@@ -103,7 +103,7 @@ def _check_names(config: Any) -> None:
         if (topic := section_name(kind)) in topics:
             raise UserError(f"{where}: settings of the name {topic} are there already; rename the class")
         topics.add(topic)
-        for field, _ in own_settings(kind()):
+        for field, _ in section_settings(kind()):
             for name in (field.name, *field.metadata["aliases"]):
                 if name in names:
                     raise UserError(f"{where}: --{name} is a flag already; give the setting another name")
@@ -123,7 +123,7 @@ def _check_section(kind: Any) -> None:
             type(field.default).__name__,
         ):
             raise UserError(f"{where}: {field.name} must be an int, float, bool or str, as its default")
-    for field, default in own_settings(kind()):
+    for field, default in section_settings(kind()):
         limits: Mapping[str, Any] = field.metadata
         if not all(re.fullmatch("[a-z][a-z0-9_]*", name) for name in (field.name, *limits["aliases"])):
             raise UserError(f"{where}: --{field.name} is no name of a flag: write small letters, digits and _")

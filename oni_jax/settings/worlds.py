@@ -10,7 +10,7 @@ from oni_jax.settings.fields import COUNT, UserError, plugin_sections, setting
 
 @dataclasses.dataclass(frozen=True)
 class NetHackConfig:
-    """NetHack's own settings."""
+    """NetHack's settings."""
 
     view: str = setting(
         "terminal",
@@ -32,7 +32,7 @@ class NetHackConfig:
 
 @dataclasses.dataclass(frozen=True)
 class BabyAIConfig:
-    """BabyAI-Text's own settings."""
+    """BabyAI-Text's settings."""
 
     size: int = setting(
         0,
@@ -52,7 +52,7 @@ class BabyAIConfig:
 
 @dataclasses.dataclass(frozen=True)
 class CrafterConfig:
-    """Crafter's own settings."""
+    """Crafter's settings."""
 
     actions: str = setting(
         "",
@@ -100,7 +100,7 @@ class CrafterConfig:
     )
     maps: str = setting(
         "auto",
-        "Crafter's maps: from a stock, or each episode's own; auto: a stock in training.",
+        "Crafter's maps: from a stock, or a new one each episode; auto: a stock in training.",
         choices=("auto", "stock", "exact"),
         flag="crafter_maps",
     )
@@ -146,7 +146,7 @@ class GoalConfig:
     )
     similarity: str = setting(
         "exact",
-        "A goal is suggested by its own words, or by others of its meaning.",
+        "A goal is suggested by its name, or by others of its meaning.",
         choices=("exact", "embeddings"),
         fixed=True,
         flag="goal_similarity",

@@ -17,7 +17,7 @@ from oni_jax.show.video import gif
 class Film:
     """A film of an episode; the last expression of a notebook's cell shows it."""
 
-    data: bytes = dataclasses.field(repr=False)  # of a GIF file
+    data: bytes = dataclasses.field(repr=False)  # bytes of a GIF file
     about: str
 
     def save(self, path: str | os.PathLike) -> None:
@@ -34,7 +34,7 @@ class Film:
 def film_of(player: Player, evaluation: Evaluation, rank: str) -> Film:
     """Makes a film of a player's best, median or worst episode."""
     choices = chosen_episodes(evaluation.episodes, 1)
-    choice = next((choice for choice in choices if choice.rank == rank), choices[0])  # of few episodes
+    choice = next((choice for choice in choices if choice.rank == rank), choices[0])  # few episodes lack ranks
     stats = choice.episode.stats
     about = f"{evaluation.player}, {evaluation.root_env}: the {rank} of {len(evaluation.episodes)} episodes, "
     about += f"return {stats['return']:g} in {stats['length']:,.0f} steps"

@@ -34,7 +34,7 @@ def pressed_keys(data: bytes) -> list[int]:
 
 
 def key_text(key: int) -> str:
-    """Returns a key's name as in NetHack's own help, such as k, ^D, M-p, Enter."""
+    """Returns a key's name as in NetHack's help, such as k, ^D, M-p, Enter."""
     if key & META:
         return f"M-{key_text(key & ~META)}"
     names = {ENTER: "Enter", ESCAPE: "Esc", ord(" "): "Space", DELETE: "^?"}

@@ -28,7 +28,7 @@ class Label(NamedTuple):
 
 
 class Labels:
-    """The labels of a run's LLM, or recorded ones; where the rule-based judge answers, its own for other messages.
+    """The labels of a run's LLM, or recorded ones; where the rule-based judge answers, its labels for other messages.
 
     Args:
       annotation: has the goal.

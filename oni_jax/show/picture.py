@@ -10,9 +10,9 @@ from oni_jax.envs.display import INVERSE
 from oni_jax.envs.screen import Screen, shown_colors
 
 FONT_SIZE = 16  # pixels
-NUM_LEVELS = 8  # from the background to the full colour
+NUM_LEVELS = 8  # levels from the background to the full colour
 NUM_CHARS = 128
-# Of a terminal's 16 colours, on black: black as dark grey and the blues lighter, so that they can be read.
+# A terminal's 16 colours on black: black as dark grey and the blues lighter, so that they can be read.
 NORMAL = "#696969 #d74646 #46be46 #c88c32 #6482ff #c85ac8 #32bebe #c8c8c8"
 BRIGHT = "#8c8c8c #ff785a #82ff82 #ffff64 #96b4ff #ff96ff #78ffff #ffffff"
 COLORS = [ImageColor.getrgb(color) for color in (NORMAL + " " + BRIGHT).split()]

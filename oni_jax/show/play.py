@@ -59,7 +59,7 @@ HUMAN_HELP = "^X quits"
 MACHINE_HELP = "space pause, . step, + - speed, q quit"
 GOAL_HELP = "^G next goal, "
 SPEEDS = tuple(2.0**i for i in range(-1, 8))  # a second
-LONGEST_WAIT_SECS = 0.1  # between checks for a stop request
+LONGEST_WAIT_SECS = 0.1  # longest interval of checks for a stop request
 
 Choose = Callable[[Session], int]  # the next action
 
@@ -71,7 +71,7 @@ class Pace:
     per_sec: float
     paused: bool = False
     quit: bool = False
-    panel: bool = False  # whether a small terminal shows the panel in place of the game
+    panel: bool = False  # a small terminal shows the panel instead of the game
 
     def pressed(self, key: int) -> "Pace":
         """Returns the pace after a key is pressed."""

@@ -60,7 +60,7 @@ class Session:
         self.totals = np.zeros(len(scorer.labels))
         self.step_count, self.returned = 0, 0.0
         self.action, self.reward, self.end, self.hint = "", 0.0, "", ""
-        self.chosen_goal = ""  # by `next_goal`, for the step that comes
+        self.chosen_goal = ""  # goal chosen by `next_goal`, for the next step
         self._steps = play(Envs(lambda **_: game, scorer.spec), self._chosen, 1)
         self._observe(next(self._steps))
 

@@ -91,7 +91,7 @@ def _write_mp4(path: str, gif: bytes, rate: str) -> None:
 
 def _failure(command: Sequence[str], content: bytes) -> str:
     """Runs a program with this input. Returns the last line of its error, "" on success."""
-    try:  # in its own process group: Ctrl-C reaches this process only, which lets it finish
+    try:  # a separate process group: Ctrl-C reaches this process only, which lets it finish
         done = subprocess.run(command, input=content, stderr=subprocess.PIPE, process_group=0)
     except OSError as error:
         return f"{command[0]}: {error.strerror}"

@@ -1,1 +1,1 @@
-"""A training run: what it is built of, its loop, and what it counts."""
+"""A training run: its parts, its loop, and its counters."""

@@ -44,7 +44,7 @@ def run(config: Config, stop: StopRequest, makers: Makers = USUAL, on_row: OnRow
     """
     keep_compiled_code()
     known: Any = jax.config
-    if config.devices.cpu_devices != max(1, known.jax_num_cpu_devices):  # JAX refuses it beside XLA's own flag
+    if config.devices.cpu_devices != max(1, known.jax_num_cpu_devices):  # JAX refuses it together with XLA's flag
         try:
             jax.config.update("jax_num_cpu_devices", config.devices.cpu_devices)
         except RuntimeError:  # JAX has computed
@@ -82,7 +82,7 @@ def _train(plan: Plan, stop: StopRequest, peers: SingleProcess | Peers, makers: 
 
 
 def _explain(plan: Plan) -> None:
-    """Prints what was chosen for this machine and environment, and what looks like a mistake."""
+    """Reports the settings chosen for this machine and environment, and probable mistakes."""
     for choice in plan.chosen:
         report(f"--{choice.flag} {choice.value} suits this {choice.suits}: {choice.reason}")
     if reason := why_no_gpu(jax.default_backend()):
@@ -103,7 +103,7 @@ def build_training(
 ) -> Training:
     """Builds all parts of a run, as the picture in docs/design.md shows them; `stack` closes them in reverse order."""
     config, replicas = plan.config, Replicas(plan.devices.learning)
-    # The policy, what pays it, and the LLM.
+    # The policy, its rewards, and the LLM.
     policy = makers.policy(config.network, plan.policy_spec)
     rewards = makers.rewards(config, plan.world_spec, replicas)
     spec = rewards.read_from(plan.world_spec)
@@ -115,11 +115,11 @@ def build_training(
     check_memory(plan, sum(x.size for x in jax.tree.leaves(shapes)), peers.num)
     state = fresh_state(config.run.seed, policy, spec, rewards, optimizer, makers.params)
     state, saved, progress = resume_state(config, state, checkpoints, annotator.labels_of, folder, peers)
-    # With its final sharding: another one after the reward's first gradient step would compile the update again.
+    # Its final sharding: another one after the reward's first gradient step would compile the update again.
     state = replicas.put(state)
     if saved:
         rewards.restore(saved.reward)
-    rewards.save()  # fails now, rather than hours later, on state that no checkpoint can hold
+    rewards.save()  # state that no checkpoint can hold fails now, rather than hours later
     # The world. Each process collects its part of a batch.
     actor = make_actor(config, policy, replicas)
     before = progress.env_steps, progress.reward_sum, progress.steps_before_reward
@@ -132,7 +132,7 @@ def build_training(
     world.suggest_by(rewards.acting(state.reward_state))
     resumed = resume_acting(world, saved, progress)
     # The learner.
-    step = build_step(plan, peers.num, policy, rewards, world, actor.own_state, optimizer, replicas)
+    step = build_step(plan, peers.num, policy, rewards, world, actor.policy_state, optimizer, replicas)
     learner = makers.learner(step, rewards, world, annotator, state, progress.updates, peers, guidance)
     learner.running_returns.restore(resumed)
     return Training(plan, folder, learner, world, annotator, checkpoints, progress)

@@ -5,7 +5,7 @@ from oni_jax.settings.fields import UserError
 
 
 def check_run(config: Config) -> None:
-    """Checks settings by themselves, beside each other, and against the environment, the reward and their files.
+    """Checks settings one by one, together, and against the environment, the reward and their files.
 
     Raises:
         UserError: the first mistake.

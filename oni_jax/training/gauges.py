@@ -1,4 +1,4 @@
-"""Gauges of a running training: rates, queues, memory, newest answers. Read when a row is made."""
+"""Gauges of a running training: rates, queues, memory, newest answers. A row of metrics reads them."""
 
 import time
 from collections.abc import Mapping
@@ -18,8 +18,8 @@ _RATES_OF = {
     "llm_tokens": "annotation/completion_tokens",
     "llm_prompt_tokens": "annotation/prompt_tokens",
 }
-_COUNTED = ("acted_steps", "inference_calls")  # of a world's gauges, those whose rates are shown
-# Of `jax.Device.memory_stats`.
+_COUNTED = ("acted_steps", "inference_calls")  # gauges of a world that are shown as rates
+# Names in `jax.Device.memory_stats`.
 _MEMORY = {
     "device_memory_bytes": "bytes_in_use",
     "device_memory_peak_bytes": "peak_bytes_in_use",

@@ -10,7 +10,7 @@ LABEL_COUNTS = ("labels_held", "labels_asked", "labels_unanswered", "answers_unr
 
 
 def label_row(annotator_stats: Mapping[str, Any], learner: Learner) -> Row:
-    """Returns what a row of metrics says of labels; {} without any."""
+    """Returns a row's metrics of labels; {} without any."""
     stats = dict(annotator_stats)
     if not stats:
         return {}

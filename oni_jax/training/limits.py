@@ -1,4 +1,4 @@
-"""The part of a run that the others wait for, and a flag that would help."""
+"""The bottleneck of a run, and a flag that would help."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -17,14 +17,14 @@ BUSY = 0.25  # a part that waits for less of its time than this is busy
 
 
 class Limit(NamedTuple):
-    """The part of a run that the others wait for."""
+    """The bottleneck of a run: the part that the other parts wait for."""
 
     part: str
-    advice: str  # a flag that would help, or what else would
+    advice: str  # a flag or another change that would help
 
 
 def find_limit(waits: Mapping[str, float], plan: Plan) -> Limit | None:
-    """Returns the part that holds the others back; None without the learner's fraction of waiting.
+    """Returns the bottleneck; None without the learner's fraction of waiting.
 
     Args:
         waits: metrics of that name.

@@ -38,7 +38,7 @@ from oni_jax.training.labels import LABEL_COUNTS, label_row, of_servers
 from oni_jax.training.limits import find_limit
 from oni_jax.worlds.base import World, WorldReport
 
-COUNTS = ("episodes", "actor_restarts", "game_restarts", "bad_updates")  # of Progress
+COUNTS = ("episodes", "actor_restarts", "game_restarts", "bad_updates")  # counts of Progress
 OnRow = Callable[[Mapping[str, Any]], object]
 
 
@@ -49,13 +49,13 @@ class Progress:
     env_steps: int = 0
     updates: int = 0
     rewarded_steps: int = 0
-    policy_lag_sum: float = 0.0  # of the batches' mean lags
+    policy_lag_sum: float = 0.0  # sum of the batches' mean lags
     train_secs: float = 0.0
     episodes: int = 0
     actor_restarts: int = 0
     game_restarts: int = 0
-    bad_updates: int = 0  # skipped
-    reward_sum: float = 0.0  # as learnt from
+    bad_updates: int = 0  # number of skipped updates
+    reward_sum: float = 0.0  # sum of the rewards that were learnt from
     steps_before_reward: int = 0  # see `learner.guidance`
     labels_of: str = ""  # Annotator.labels_of
     last_episodes: Sequence[Sequence[float]] = ()  # statistics of the episodes in the means
@@ -99,9 +99,9 @@ class Training:
         self._returns.add(np.array(progress.last_intrinsic_returns))
         self._max_episode_steps = step_limit(config.env)
         self._gauges = Gauges(learner, world, annotator)
-        self._unsaved = ""  # why nothing was given to the last save
-        self._notes: list[str] = []  # of the environments, to be printed
-        self._metrics: Scalars = {}  # of the last update
+        self._unsaved = ""  # reason for skipping the last save
+        self._notes: list[str] = []  # notes of the environments, to be printed
+        self._metrics: Scalars = {}  # metrics of the last update
         self._bad_updates = BadUpdates(config.learner.max_bad_updates)
         self.compilations = CompilationCounter()
         self._secs_before, self._steps_before = progress.train_secs, progress.env_steps
@@ -174,7 +174,7 @@ class Training:
         return min(self._config.run.stats_avg, self.progress.episodes)
 
     def _check_kept(self, unsaved: str) -> None:
-        """Raises UnsavedError or FolderGoneError: the run is not where it was, as it should be. `unsaved`: why."""
+        """Raises UnsavedError or FolderGoneError: the run's folder has moved or lacks files. `unsaved`: the reason."""
         lost = self._held.problem() if self._held else ""
         steps, saved = self.progress.env_steps, max(saved_steps(self._folder), default=0)
         if unsaved:
@@ -187,7 +187,7 @@ class Training:
             raise FolderGoneError(f"{lost}: {self._folder} holds {saved:,} steps; go on with --resume {self._folder}")
 
     def _why_unsaved(self, at_rest: bool) -> str:
-        """Waits for the last save. Returns why it failed; empty: it did not."""
+        """Waits for the last save. Returns the reason for its failure; empty: it succeeded."""
         if self._checkpoints is None:
             return self._unsaved
         problem = self._unsaved or self._checkpoints.finish()
@@ -323,7 +323,7 @@ class Training:
         self._checkpoints.save(self.progress.env_steps, saved)
 
     def _follow_folder(self, checkpoints: Checkpoints) -> None:
-        """Follows a folder that was renamed, or makes one in place of a removed one: checkpoints have settings beside.
+        """Follows a folder that was renamed, or makes one in place of a removed one: checkpoints need settings.
 
         Raises:
             OSError, UserError: none can be made.
@@ -347,11 +347,11 @@ class Training:
             return {}
         try:
             return self._row(self._metrics)
-        except Exception:  # of a part that died
+        except Exception:  # an error of a part that died
             return self._counted(self._metrics)
 
     def _counted(self, metrics: Scalars) -> Row:
-        """Returns a row of what is counted, without gauges."""
+        """Returns a row of the counters, without gauges."""
         progress, secs = self.progress, time.monotonic() - self._started
         return {
             "env_steps": progress.env_steps,
@@ -367,7 +367,7 @@ class Training:
         }
 
     def _counts(self) -> Row:
-        """Returns what is still counted after the last update: ended episodes, and answers that were in flight."""
+        """Returns counts that come after the last update: ended episodes, and answers that were in flight."""
         counts = {name: getattr(self.progress, name) for name in COUNTS}
         labels = label_row(self._annotator.stats(), self.learner)
         return {**counts, **self._stats.row(), **self._returns.row(), **labels}
@@ -395,5 +395,5 @@ class Training:
 
 
 def _task(config: Config) -> list[str]:
-    """Returns the names of what episodes' statistics are about."""
+    """Returns the task and the names that the episodes' statistics belong to."""
     return [config.env.root_env, config.env.crafter.task]

@@ -1,4 +1,4 @@
-"""Memory that a run takes: at least, by its settings; and that of its update, once that is compiled."""
+"""Lower bound on a run's memory, by its settings; and the memory of its update, once compiled."""
 
 import jax
 
@@ -9,14 +9,14 @@ from oni_jax.settings.fields import counted
 from oni_jax.worlds.actors.pool import num_workers
 
 FLOAT_BYTES = 4
-COPIES = 4  # of parameters: they, their gradients, and Adam's two moments
+COPIES = 4  # copies of parameters: they, their gradients, and Adam's two moments
 SMALLER_UPDATE = "--batch_size, --rollout or --hidden_size"
 
 
 def check_memory(plan: Plan, num_parameters: int = 0, num_processes: int = 1) -> None:
     """Refuses a run that can't fit into the machine's memory, or into its accelerators'.
 
-    It counts what is sure to be there at a time, so that nothing is refused that fits; activations but a layer are not.
+    It counts memory that is surely in use at a time, so that no run that fits is refused; of activations, one layer's.
 
     Args:
         plan: with its sizes and this process's machine.

@@ -55,9 +55,9 @@ def open_annotator(plan: Plan, folder: str, is_primary: bool = True) -> Iterator
         yield NoAnnotator()
         return
     asked = plan.questions
-    # On a CPU, environments there have no time to spare: who answers takes what is left.
+    # Environments on a CPU have no time to spare: the process that answers takes what is left.
     shares_cpu = plan.environment.device is not None and jax.default_backend() == "cpu"
-    restarts = Restarts()  # of the judge and of the process that asks
+    restarts = Restarts()  # restarts of the judge and of the process that asks
     with ExitStack() as stack:
         prompts = open_questions(asked, plan.language, stack, shares_cpu, restarts)
         soft = {
@@ -216,7 +216,7 @@ def build_world(
 
 
 def resume_acting(world: World, saved: Saved | None, progress: Progress) -> Mapping[str, np.ndarray]:
-    """Restores the running episodes of a checkpoint. Returns what else it holds of them; {}: new ones begin."""
+    """Restores the running episodes of a checkpoint. Returns its other arrays of them; {}: new ones begin."""
     acting = saved.acting if saved else {}
     if saved and saved.progress["labels_of"] != progress.labels_of:  # another LLM suggests goals now
         acting = {name: x for name, x in acting.items() if name not in GOAL_ARRAYS}
@@ -232,11 +232,11 @@ def build_step(
     policy: ActorCritic,
     rewards: RewardSum,
     world: World,
-    own_state: Callable[[PyTree], PyTree],
+    policy_state: Callable[[PyTree], PyTree],
     optimizer: optax.GradientTransformation,
     replicas: Replicas,
 ) -> Step:
-    """Builds the compiled functions of an update; `own_state`: see `Actor`."""
+    """Builds the compiled functions of an update; `policy_state`: see `Actor`."""
     config, learner = plan.config, plan.config.learner
     part = dataclasses.replace(learner, batch_size=learner.batch_size // num_processes)
     coeffs = RewardCoeffs(config.reward.extrinsic_reward_coeff, rewards.coeffs)
@@ -245,7 +245,7 @@ def build_step(
 
     def unpack(payload: PyTree, version: Array) -> Trajectory:
         trajectory = world.unpack(payload, version)
-        return trajectory._replace(initial_core_state=own_state(trajectory.initial_core_state))
+        return trajectory._replace(initial_core_state=policy_state(trajectory.initial_core_state))
 
     update = make_update_fn(loss_fn, shard_score(rewards, replicas), optimizer, unpack, epochs)
     pack = functools.partial(pack_shards, payload_sharding=world.payload_sharding, rewards=rewards, replicas=replicas)

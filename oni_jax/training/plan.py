@@ -1,4 +1,4 @@
-"""The plan of a training: its settings on this machine, which is the last thing that is decided about a run."""
+"""The plan of a training: its settings resolved for this machine, the last decision about a run."""
 
 from collections import Counter
 
@@ -13,7 +13,7 @@ from oni_jax.training.sizes import this_machine, with_sizes
 
 
 def resolve(config: Config, machine: Machine | None = None, num_processes: int = 1) -> Plan:
-    """Resolves a run's settings: what they leave open is chosen, and what they name is looked up. Imports JAX.
+    """Resolves a run's settings: chooses those left open, and looks names up. Imports JAX.
 
     Args:
         config: as they were given.

@@ -10,13 +10,13 @@ from oni_jax.settings.worlds import ActorConfig
 from oni_jax.worlds.actors.pool import num_workers
 
 GIB = 1 << 30
-GAME_BYTES = 1_000_000  # of host memory; NetHack's take 0.6 to 0.7 MB, and their rows in the ring 0.04
-FRAME_BYTES = 500_000  # of an accelerator's memory, for the activations of a frame of the largest network in an update
-MEMORY_FRACTION = 0.5  # that games, or activations, may take
-CPU_ENVS, ENVS = 20, 256  # in a process: on a CPU alone, where the published system has 20; beside accelerators
+GAME_BYTES = 1_000_000  # host memory of a game; NetHack's take 0.6 to 0.7 MB, and their rows in the ring 0.04
+FRAME_BYTES = 500_000  # accelerator memory for the activations of a frame of the largest network in an update
+MEMORY_FRACTION = 0.5  # fraction of memory that games, or activations, may take
+CPU_ENVS, ENVS = 20, 256  # a process's: on a CPU alone, where the published system has 20; with accelerators
 CPU_BATCH, MIN_BATCH, MAX_BATCH = 1024, 8192, 65_536  # the first on a CPU, the others of each accelerator
 CPU_DEVICE_ENVS, DEVICE_ENVS = 256, 2048  # environments that run on a device
-ANSWERER_CORES = 8  # of a machine, for each thread that answers games, so that most are left to play
+ANSWERER_CORES = 8  # cores of a machine for each thread that answers games, so that most are left to play
 LAG = 4  # updates that it takes to learn from an unroll of every environment
 
 

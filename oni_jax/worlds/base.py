@@ -32,7 +32,7 @@ class WorldReport(NamedTuple):
     episodes: Sequence[np.ndarray] = ()  # [K] float32 each: statistics of ended episodes
     failures: Sequence[str] = ()  # reasons for replacing actors, one line each
     num_restarts: int = 0  # single environments that failed and were replaced
-    notes: Sequence[str] = ()  # how the environments run, for the log
+    notes: Sequence[str] = ()  # lines for the log on how the environments run
 
 
 class World(Protocol):
@@ -40,10 +40,10 @@ class World(Protocol):
 
     spec: EnvSpec
     unpack: Callable[[PyTree, Array], Trajectory]  # (payload, version of the update); pure, jitted with the update
-    payload_sharding: PyTree  # of a payload over the learner's devices; see `parallel`
+    payload_sharding: PyTree  # sharding of a payload over the learner's devices; see `parallel`
     runs_ahead: bool  # True: collects in the background; False: only as far as `next` needs
-    description: str  # for the log
-    num_envs: int = 0  # of this process; 0: not known
+    description: str  # text for the log
+    num_envs: int = 0  # environments of this process; 0: not known
 
     def start(self) -> None:
         """Starts collecting, after compiling everything."""
@@ -62,7 +62,7 @@ class World(Protocol):
         ...
 
     def suggest(self, worths: Mapping[bytes, np.ndarray]) -> None:
-        """Takes in what goals are worth in states with these captions, for the batches to come.
+        """Takes in the worths of goals in states with these captions, for the next batches.
 
         Each [G + 1] float32, see `envs.device.goals.GoalTable`.
         """
@@ -81,7 +81,7 @@ class World(Protocol):
         ...
 
     def terminal(self) -> Terminal | None:
-        """Returns what one environment looked like lately, and asks for its next looks, which nothing waits for.
+        """Returns a recent picture of one environment, and requests the next one, without waiting for it.
 
         For one thread, such as a view's. The object is the last call's where nothing came meanwhile; None: nothing has
         come yet, or the environment has no looks.

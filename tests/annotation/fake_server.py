@@ -1,4 +1,4 @@
-"""A scripted server of the OpenAI protocol, for what the judge does not do. Lives in the test's own event loop."""
+"""A scripted server of the OpenAI protocol, for what the judge does not do. Lives in the test's event loop."""
 
 import asyncio
 import contextlib

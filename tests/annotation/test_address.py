@@ -1,4 +1,4 @@
-"""Where messages and the key may go, and where the key may not be seen."""
+"""Addresses that messages and the key may go to, and places where the key may not be seen."""
 
 import asyncio
 import dataclasses
@@ -97,7 +97,7 @@ def test_an_address_with_a_secret_is_not_repeated(address):
 # ---- where the key comes from
 
 
-def test_where_the_key_comes_from(tmp_path, monkeypatch):
+def test_sources_of_the_key(tmp_path, monkeypatch):
     assert api_key_header(LISTS) == {}
     monkeypatch.setenv("OPENAI_API_KEY", "of-openai")
     assert api_key_header(LISTS) == {"Authorization": "Bearer of-openai"}
@@ -199,7 +199,7 @@ class BrokenStore(LabelStore):
 
 
 def test_the_key_is_in_no_process_list_no_state_and_no_traceback(tmp_path):
-    """Of the service's process, in good times and when it fails."""
+    """The service's process shows no key, in good times and when it fails."""
     store = BrokenStore(str(tmp_path / "labels.sqlite"))
 
     async def body():

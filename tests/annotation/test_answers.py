@@ -163,7 +163,7 @@ def test_preference(text, label):
     assert read_preference(text, DEFAULT_ANSWER_KEY) == label
 
 
-def test_preference_of_a_key_of_its_own():
+def test_preference_under_a_separate_key():
     answer = '("best_message": 2)'
     assert read_preference(answer, "best_message") == 1
     assert said({"text": answer}, "ranking", "best_message") == (answer, 1, 1.0)
@@ -311,7 +311,7 @@ def test_huge_numbers():
 
 
 @pytest.mark.parametrize("answer", ["1 1.0", b"9 1.0", b"", b"1 " + b"0" * 200_000])
-def test_what_a_kind_would_not_take_from_the_store_is_no_answer(monkeypatch, answer):
+def test_answer_that_the_store_could_not_return_is_rejected(monkeypatch, answer):
     kind = QUERIES["classification"]
     monkeypatch.setattr(kind, "read", lambda *_: answer)
     assert read_choice({"text": "FOO"}, kind, "").answer is None

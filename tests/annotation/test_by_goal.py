@@ -199,7 +199,7 @@ def test_goal_that_an_answer_lacks_is_asked_about_once_more(store):
         service = Service(address, store, stack)
         found = service.annotations(2 * len(GOALS), ITEMS[:2])
         assert {key: label for key, label in found.items() if label is not None} == {
-            (ITEMS[0][0], "combat"): 1,  # of the first answer
+            (ITEMS[0][0], "combat"): 1,  # the first answer's
             (ITEMS[0][0], "gold"): 0,
             (ITEMS[1][0], "combat"): 1,
         }

@@ -20,7 +20,7 @@ MESSAGES = [b"You kill the newt!", b"It's a wall.", b"Never mind."]
 
 
 def ask(script, config=LISTS, messages=MESSAGES, times=1) -> Any:
-    """What a client gets from a scripted server; its exception instead of replies where it raises one."""
+    """Returns a client's answers from a scripted server; its exception instead of replies where it raises one."""
     return ask_about(script, config, [(message,) for message in messages], times=times)
 
 
@@ -158,7 +158,7 @@ def test_refused_field_is_dropped_once_and_for_all(constraint, field):
     assert client.events["fields_dropped"] == 1
 
 
-NEW_MODEL = {  # what OpenAI's newer models say, in this order
+NEW_MODEL = {  # errors of OpenAI's newer models, in this order
     "max_tokens": "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' "
     "instead.",
     "temperature": "Unsupported value: 'temperature' does not support 0.1 with this model. Only the default (1) value "
@@ -261,7 +261,7 @@ def test_pairs_in_a_list():
     assert [(label_of(reply), probability_of(reply)) for reply in replies] == [(0, 1.0), (1, 1.0), (2, 1.0)]
 
 
-def test_the_reworded_prompts_own_key_is_read():
+def test_key_of_the_reworded_prompt_is_read():
     """As published its every answer is a tie."""
     answer = '("best_message": 2)'
     for version, label in (("reworded", 1), ("default", None)):

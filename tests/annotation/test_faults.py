@@ -157,7 +157,7 @@ def test_each_fault_is_named_and_put_right(store, monkeypatch, name, fault):
 
     def script(request):
         if request.number in FAULTY_REQUESTS and (len(request.messages) > 1 or name != "bad_indices"):
-            return fault(request)  # of one choice the index does not matter
+            return fault(request)  # one choice needs no index
         good.extend(request.messages)
         return choices(good_choices(request))
 
@@ -218,7 +218,7 @@ def test_lists_get_shorter_where_they_are_too_much(store):
 # ---- how long it may take, and how much memory
 
 
-def test_it_asks_again_within_30_secs_of_a_servers_return():
+def test_labeller_asks_again_within_30_secs_of_a_servers_return():
     """Whatever failed before, and whatever it asked for; and connecting takes no longer than that either."""
     for error in (
         RequestError("unreachable", server_at_fault=True),

@@ -86,7 +86,7 @@ def test_any_body(kind, raw, num_choices):
 
 @given(st.permutations(range(6)), st.lists(st.sampled_from(["FOO", "BAR", ""]), min_size=6, max_size=6), st.data())
 def test_no_label_goes_to_another_prompt(order, words, data):
-    """However a list of choices is shuffled, cut, doubled or numbered, each prompt gets its own word or none does."""
+    """However a list of choices is shuffled, cut, doubled or numbered, each prompt gets its word or none does."""
     entries: list[dict[str, Any]] = [{"index": index, "text": words[index]} for index in order]
     edits = st.sampled_from(["drop", "double", "renumber", "none"])
     place, edit = data.draw(st.integers(0, 5)), data.draw(edits)
@@ -269,7 +269,7 @@ ADDRESS_PARTS += ["xn--", "-", "_", "[", "]", "%25", "65536", "é", "\n", " "]
 
 
 def same_host(one: str, other: str) -> bool:
-    if ":" in one:  # of which there are several spellings
+    if ":" in one:  # these have several spellings
         return ipaddress.ip_address(one) == ipaddress.ip_address(other)
     return one == other
 
@@ -310,7 +310,7 @@ QUICK_FAULTS = [
 @settings(max_examples=max(10, settings().max_examples // 10))
 @given(faults=st.lists(st.sampled_from([*QUICK_FAULTS, None]), max_size=12))
 def test_any_sequence_of_faults(tmp_path_factory, faults):
-    """Once they are over each message has its own label, from one answer."""
+    """Once they are over each message has its label, from one answer."""
     script_of = dict(enumerate(faults))
     good: list[bytes] = []
 

@@ -169,8 +169,8 @@ def test_several_processes_share_a_file(path):
     assert LabelStore(path).count("m", "d") == 300
 
 
-def _foreign_with_its_own_mark(path):
-    """Opened by nobody but its own program: not even its log is touched."""
+def _foreign_with_a_mark(path):
+    """Opened by nobody but that program: not even its log is touched."""
     database = sqlite3.connect(path, isolation_level=None)
     database.execute("PRAGMA journal_mode = WAL")
     database.execute("CREATE TABLE bookmarks (url)")
@@ -178,7 +178,7 @@ def _foreign_with_its_own_mark(path):
 
 
 def test_a_second_store_of_a_process_leaves_the_locks_of_the_first(path):
-    """Who opens and closes the file himself drops them; another process then takes the log for its own to remove."""
+    """A user who opens and closes the file drops the locks; another process then removes the log."""
     first = LabelStore(path)
     first.put_many("m", "d", [(NEWT, "")])
     LabelStore(path)
@@ -191,7 +191,7 @@ def test_a_second_store_of_a_process_leaves_the_locks_of_the_first(path):
 
 def test_another_programs_database_is_not_touched(path):
     os.makedirs(os.path.dirname(path))
-    theirs = _foreign_with_its_own_mark(path)
+    theirs = _foreign_with_a_mark(path)
     before = {name: os.stat(os.path.join(os.path.dirname(path), name)) for name in os.listdir(os.path.dirname(path))}
     with pytest.raises(UserError, match="no label store"):
         LabelStore(path)
@@ -203,7 +203,7 @@ def test_another_programs_database_is_not_touched(path):
 
 
 @pytest.mark.parametrize("suffix", ["", "-wal", "-shm", "-journal"])
-def test_nothing_is_written_through_a_link(path, suffix):
+def test_no_write_follows_a_link(path, suffix):
     if suffix:
         LabelStore(path).close()
     else:
@@ -423,7 +423,7 @@ def opener(path: str, name: str) -> subprocess.Popen:
     return process
 
 
-def test_who_is_killed_while_it_upgrades_leaves_the_store_whole(path):
+def test_kill_during_an_upgrade_leaves_the_store_whole(path):
     held = write_labels(path, 60_000)
     kills = 0
     for delay in (0.01, 0.03, 0.06, 0.1, 0.15):
@@ -455,7 +455,7 @@ def test_runs_that_open_it_at_once_upgrade_it_once(path):
     assert sorted(LabelStore(path).all("m", "d")) == sorted([*held, *added])
 
 
-def test_what_a_run_of_the_earlier_form_is_writing_is_waited_for(path):
+def test_upgrade_waits_for_a_writer_of_the_earlier_form(path):
     held = write_labels(path, 100)
     database = sqlite3.connect(path, isolation_level=None)
     database.execute("BEGIN IMMEDIATE")
@@ -468,6 +468,6 @@ def test_what_a_run_of_the_earlier_form_is_writing_is_waited_for(path):
     assert process.communicate(timeout=60)[0] == "open\n"
     expected = [*held, labelled((b"mine",), 1, 0.5), labelled((b"new",), 1)]
     assert sorted(LabelStore(path).all("m", "d")) == sorted(expected)
-    with pytest.raises(sqlite3.OperationalError, match="no such table"):  # that run asks again, and is told
+    with pytest.raises(sqlite3.OperationalError, match="no such table"):  # the run asks again, and gets this error
         database.execute("INSERT INTO labels VALUES (1, x'00', 1, 0.5, '', 0)")
     database.close()

@@ -104,7 +104,7 @@ def test_each_message_once_and_newest_first(store):
     assert outcome.asked[1] == [b"message %d" % i for i in range(17, 9, -1)]
     assert sorted(flat(outcome.asked)) == all_messages(20)
     assert outcome.stats["labels_asked"] == 20 and outcome.stats["state"] == "ok"
-    # what the store holds is handed out, and never asked again
+    # stored answers are handed out, and never asked again
     again = run(labels, store, 20)
     assert again.messages == all_messages(20) and not again.asked
 
@@ -123,7 +123,7 @@ def test_another_runs_labels_are_not_asked(store, tmp_path):
     assert b"message 3" not in flat(outcome.asked)
 
 
-def test_what_is_handed_out_is_what_the_store_holds(store):
+def test_answers_handed_out_equal_the_stored_ones(store):
     """Another run asks about the same message at the same time, and its answer comes first."""
     other = labelled((b"message 0",), 0, 0.0)
 
@@ -160,7 +160,7 @@ def test_backlog_drops_the_oldest(store):
     assert outcome.stats["dropped"] == 10 and outcome.messages == sorted(b"message %d" % i for i in range(10, 20))
 
 
-def test_what_no_prompt_or_store_takes_is_put_aside_unasked(store):
+def test_items_that_no_prompt_or_store_takes_are_put_aside_unasked(store):
     too_long, with_zero = b"x" * (MAX_ITEM_BYTES + 1), b"message\x00 7"
     outcome = run(labels, store, 3, submissions=[[(too_long,), (b"message 1",), (with_zero,)]])
     assert outcome.messages == [b"message 1"] and flat(outcome.asked) == [b"message 1"]
@@ -287,7 +287,7 @@ def test_a_prompt_that_is_refused_as_a_key_or_a_model_is_put_aside(store, status
     assert outcome.messages == sorted(set(all_messages(20)) - {b"message 5"}) and outcome.unknown == [b"message 5"]
 
 
-def test_what_an_outage_puts_aside_may_be_asked_again(store):
+def test_items_put_aside_in_an_outage_may_be_asked_again(store):
     """Whatever a server answers meanwhile."""
 
     def script(request):
@@ -299,7 +299,7 @@ def test_what_an_outage_puts_aside_may_be_asked_again(store):
     assert outcome.messages == sorted(set(all_messages(20)) - set(outcome.unknown))
 
 
-def test_what_is_never_taken_may_not_be_asked_again(store):
+def test_items_that_are_never_taken_are_not_asked_again(store):
     def script(request):
         return refusal(400, "prompt too long") if b"message 5" in request.messages else labels(request)
 

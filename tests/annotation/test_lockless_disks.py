@@ -27,7 +27,7 @@ for i in range(int(number)):
     print(i, flush=True)
 """
 
-# What of a store can't be locked, and what its opening says.
+# Parts of a store that can't be locked, and what its opening says.
 DISKS = pytest.mark.parametrize(
     ("name", "lack"), [(".sqlite-shm", "has no shared memory"), (".sqlite", "has no locks")], ids=["index", "all"]
 )

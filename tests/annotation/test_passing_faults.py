@@ -177,7 +177,7 @@ def test_web_page_and_login_are_named_while_running():
     error, _, _ = ask(lambda request: web.Response(text=text, content_type="text/html"), LISTS)
     assert error.name == "web_page" and error.server_at_fault
     assert "a web page (Sign in & more)" in error.detail and "/v1" in error.detail
-    error, _, _ = ask(lambda request: web.Response(text=text, status=403), LISTS)  # of a firewall, not of the API
+    error, _, _ = ask(lambda request: web.Response(text=text, status=403), LISTS)  # a firewall's, not the API's
     assert error.name == "web_page" and error.server_at_fault
     error, _, _ = ask(lambda request: refusal(302, Location="https://sso.h/login?next=/v1"), LISTS)
     assert error.name == "redirected" and "to a login" in error.detail
@@ -191,7 +191,7 @@ def test_web_page_and_login_are_named_while_running():
         (lambda: web.Response(status=401), "refuses the key"),
     ],
 )
-def test_what_is_no_api_is_named_at_the_start(answer, words):
+def test_address_without_an_api_is_named_at_the_start(answer, words):
     async def body():
         async def get(request):
             return answer()

@@ -69,7 +69,7 @@ def test_digests_stay():
 
 
 @pytest.mark.parametrize("kind, version", [(kind, version) for kind in KINDS for version in ("default", "reworded")])
-def test_goal_in_ones_own_words(kind, version):
+def test_goal_in_the_user_s_words(kind, version):
     config = AnnotationConfig(prompt_version=version, goal="Pet every cat, {message} {first} {answer} \\1 é.")
     prompt = load_prompt(config, kind)
     item = (b"You kill the newt!", b"It's a wall.")[: len(QUERIES[kind].placeholders)]
@@ -80,7 +80,7 @@ def test_goal_in_ones_own_words(kind, version):
     assert goal_text(config, kind) == config.goal
     other = load_prompt(dataclasses.replace(config, goal="Pet every dog."), kind)
     assert len({prompt.digest, other.digest, with_key.digest}) == 3
-    # where it takes its place, the goal key makes no difference
+    # a prompt that replaces it makes the goal key irrelevant
     assert prompt == load_prompt(dataclasses.replace(config, goal_key="gold"), kind)
 
 
@@ -270,7 +270,7 @@ def test_bad_prompt_file(tmp_path, content, words):
     assert str(error.value).isprintable() and str(path) in str(error.value)
 
 
-def test_prompt_file_of_ones_own(tmp_path):
+def test_user_s_prompt_file(tmp_path):
     path = tmp_path / "prompt.json"
     path.write_text(json.dumps({"kind": "classification", "system": "s", "user": ["Is it {good}?", "{message}"]}))
     prompt = load_prompt(AnnotationConfig(prompt_file=str(path)))
@@ -282,7 +282,7 @@ def test_prompt_file_of_ones_own(tmp_path):
         load_prompt(AnnotationConfig(prompt_file=str(tmp_path / "missing.json")))
 
 
-def test_ranking_prompt_file_of_ones_own(tmp_path):
+def test_user_s_ranking_prompt_file(tmp_path):
     path = tmp_path / "prompt.json"
     content = {
         "kind": "ranking",

@@ -1,4 +1,4 @@
-"""Kinds of query: what is kept of an answer, what of that a store may hold, and a kind of one's own."""
+"""Kinds of query: what is kept of an answer, what of that a store may hold, and a plugin's kind."""
 
 import asyncio
 import dataclasses
@@ -57,14 +57,14 @@ def test_labels_are_kept_as_those_in_old_stores_are():
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("kept", NO_ANSWERS)
-def test_what_is_no_answer(kind, kept):
+def test_invalid_bytes_are_no_answer(kind, kept):
     assert not QUERIES[kind].is_answer(kept)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(kept=st.binary() | st.text("0123 .e-+_naif").map(str.encode))
 def test_any_bytes_of_a_store(kind, kept):
-    """What passes as an answer can be told, and counted."""
+    """Bytes that pass as an answer can be shown, and counted."""
     query = QUERIES[kind]
     if query.is_answer(kept):
         label, probability = decode_label(kept)
@@ -105,7 +105,7 @@ def test_answers_that_are_checked_pass_as_they_are(kind):
     [
         *[(kind, Annotation(ITEMS[kind], kept)) for kind in KINDS for kept in (b"", b"1", b"9 0.5", b"riddle \x1b[2J")],
         *[(kind, Annotation(ITEMS[kind], None)) for kind in KINDS],
-        ("classification", labelled(ITEMS["ranking"], 1)),  # of another size
+        ("classification", labelled(ITEMS["ranking"], 1)),  # another size
         ("ranking", labelled(ITEMS["classification"], 1)),
         ("ranking", labelled((KILL, WALL, KILL), 1)),
         ("classification", labelled((KILL,), 2)),  # a label of ranking's
@@ -120,7 +120,7 @@ def test_a_row_that_is_no_answer_is_refused(kind, row):
     assert text.isprintable() and len(text) < 200 and "name another" in text
 
 
-# ---- a kind of one's own, with answers in free text
+# ---- a plugin's kind, with answers in free text
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def rating(tmp_path):
     del QUERIES["rating"]
 
 
-def test_a_prompt_of_a_kind_of_ones_own(rating):
+def test_a_prompt_of_a_plugin_s_kind(rating):
     prompt = load_prompt(AnnotationConfig(**rating), "rating")
     assert prompt.kind is QUERIES["rating"]
     assert prompt.user((KILL,)) == "Win.\nReason, then say Rating: N\n<rated>\n> You kill the newt!\n</rated>"
@@ -141,7 +141,7 @@ def test_a_prompt_of_a_kind_of_ones_own(rating):
         load_prompt(AnnotationConfig(**rating))
 
 
-def test_without_its_plugin_a_kind_is_unknown(rating):
+def test_kind_is_unknown_without_its_plugin(rating):
     kind = QUERIES.pop("rating")
     with pytest.raises(UserError, match="`kind` must be one of classification, ranking"):
         load_prompt(AnnotationConfig(**rating))
@@ -179,7 +179,7 @@ def test_free_text_in_a_chat_and_asked_again(rating):
 
 
 def test_a_service_that_asks_it_beside_another_question(rating, tmp_path):
-    """Of one server; in a separate process, which has not registered it. What is unreadable is of its question."""
+    """A separate process, without the kind, asks one server. Unreadable answers belong to their question."""
     store = LabelStore(str(tmp_path / "labels.sqlite"))
     items = [(b"message %d" % i,) for i in range(12)]
     expected = {Query(item, 0): encode_label(i % 2, i % 2) for i, item in enumerate(items)}
@@ -230,7 +230,7 @@ def test_the_judge_knows_it_by_what_stands_before_the_message(rating):
 
 
 def test_the_judges_process_knows_it(rating, tmp_path):
-    """Of an environment whose prompts are of that kind, among others."""
+    """An environment has prompts of that kind, among others."""
     folder = tmp_path / "prompts"
     folder.mkdir()
     (folder / "rating_default.json").write_text(json.dumps(PROMPT))

@@ -52,7 +52,7 @@ async def ask_at(address: str) -> Any:
 
 
 def by_proxy(monkeypatch, variable, address, context: ssl.SSLContext | None = None, credentials="", **options):
-    """What comes of a request to `address`, which a proxy takes for a scripted server; and what the proxy was asked."""
+    """Returns the result of a request to `address`, which a proxy takes for a scripted server, and its log."""
 
     async def body():
         async with server_of(label, context) as target, proxy_to(target, **options) as proxy:
@@ -108,7 +108,7 @@ def test_proxy_gets_its_password_and_no_line_shows_it(monkeypatch):
 def test_proxy_that_refuses_is_named(monkeypatch, scheme, variable):
     found, _ = by_proxy(monkeypatch, variable, f"{scheme}://{HOST}/v1", status=503)
     assert found.server_at_fault and variable in found.detail and f"{HOST} in NO_PROXY" in found.detail
-    assert found.name == ("proxy" if scheme == "https" else "http_503")  # which may be the server's
+    assert found.name == ("proxy" if scheme == "https" else "http_503")  # it may be the server's
 
 
 def test_dead_proxy_is_named_while_running_and_at_the_start(monkeypatch):
@@ -133,7 +133,7 @@ def test_variable_that_names_no_proxy_is_refused_in_a_line(monkeypatch, value):
 @pytest.mark.parametrize(
     "url", ["http://localhost:9001/v1", "http://127.0.0.1:1/v1", "http://[::1]:1/v1", "http://127.9.9.9"]
 )
-def test_this_machine_is_never_reached_by_a_proxy(url):
+def test_localhost_is_never_reached_by_a_proxy(url):
     assert not find_route(url, {"HTTP_PROXY": "http://proxy:3128", "ALL_PROXY": "socks5://proxy"}).proxy
 
 

@@ -91,7 +91,7 @@ def test_server_that_hangs_gets_no_more_than_single_requests():
             config = dataclasses.replace(config, llm_timeout_secs=0.2)
             async with Client(config, load_prompt(config)) as client:
                 with contextlib.suppress(RequestError):
-                    await client.ask(MESSAGE)  # which meets the first
+                    await client.ask(MESSAGE)  # it meets the first
                 start = time.monotonic()
                 await asyncio.gather(*(client.ask(MESSAGE) for _ in range(10)), return_exceptions=True)
                 assert time.monotonic() - start < 1.0 and len(found[0].requests) <= 2

@@ -237,7 +237,7 @@ class Recovering(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def test_what_an_outage_puts_aside_may_be_submitted_again(start, monkeypatch):
+def test_questions_put_aside_in_an_outage_may_be_submitted_again(start, monkeypatch):
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Recovering) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         service = start(f"127.0.0.1:{server.server_address[1]}", llm_api="completions", llm_max_retries=0)
@@ -337,8 +337,8 @@ def start_all(store):
         service.close(0.0)
 
 
-def test_each_question_has_its_own_answers(judge, store, start_all):
-    """Of prompts and kinds of their own, in one store. What is asked under two of them is asked twice."""
+def test_each_question_has_separate_answers(judge, store, start_all):
+    """Two questions of other prompts and kinds share a store. An item of both is asked twice."""
     fight, dig = (AnnotationConfig(llm_server_addr=judge.address, goal_key=goal) for goal in ("combat", "gold"))
     chat = dataclasses.replace(dig, llm_answer="label")  # another style of answer is another prompt
     expected = {Query(item, 0): True for item in KILLS} | {Query(item, 0): False for item in COINS}
@@ -356,7 +356,7 @@ def test_each_question_has_its_own_answers(judge, store, start_all):
     stats = service.stats()
     assert stats["labels_asked"] == stats["labels_held"] == stats["completion_tokens"] == len(expected)
     assert stats["backlog"] == stats["in_flight"] == 0 and (stats["state"], stats["problem"]) == ("ok", "")
-    assert {len(answer.item) for answer in service.answers()[:3]} == {1, 2}  # in turn
+    assert {len(answer.item) for answer in service.answers()[:3]} == {1, 2}  # questions take turns
     for answer in service.answers():
         words = ("not helpful", "helpful") if len(answer.item) == 1 else ("first", "second")
         assert answer.said in {words[label] for (item, _), label in expected.items() if item == answer.item}
@@ -367,7 +367,7 @@ def test_each_question_has_its_own_answers(judge, store, start_all):
     assert service.labels_of == ", ".join(f"{fight.llm_model} {prompt.digest}" for prompt in prompts)
 
 
-def test_what_the_store_holds_is_handed_out_by_question(judge, store, start_all):
+def test_stored_answers_are_handed_out_by_question(judge, store, start_all):
     """Whatever was asked in between, and whichever number a question has now."""
     fight, dig = (AnnotationConfig(llm_server_addr=judge.address, goal_key=goal) for goal in ("combat", "gold"))
     first = start_all((fight,), (dig,))
@@ -434,7 +434,7 @@ def test_a_row_of_the_store_that_is_no_answer_ends_it(judge, store, start_all):
     store.put_many(config.llm_model, load_prompt(config, "ranking").digest, [(Annotation(PAIRS[0], b"riddle"), "")])
     fine = start_all((config,))
     fine.submit(queries(KILLS[:1]))
-    collect(fine, 1)  # what others asked is not looked at
+    collect(fine, 1)  # foreign answers are not looked at
     service = start_all((config,), (config, "ranking"))
     with pytest.raises(ChildError, match="^annotation: label store: a row is no ranking.*$"):
         wait_for(service, lambda stats: False)
@@ -479,7 +479,7 @@ PARENT = textwrap.dedent("""
 
 
 @pytest.mark.parametrize("end", ["kill", "exit"])
-def test_nothing_outlives_the_parent(tmp_path, end):
+def test_processes_end_with_their_parent(tmp_path, end):
     """Neither after SIGKILL, nor when the parent ends without closing anything. Labels stay. No JAX in the children."""
     script = tmp_path / "parent.py"
     script.write_text(PARENT)
@@ -506,7 +506,7 @@ def test_nothing_outlives_the_parent(tmp_path, end):
 
 
 def alive(pid):
-    """Whether a process runs; an orphan that nobody reaps does not."""
+    """True if a process runs; an orphan that nobody reaps does not."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[0] != "Z"

@@ -58,7 +58,7 @@ def test_a_fault_costs_goals_alone(store, monkeypatch, name, fault):
     assert reward.metrics()["captions_answered"] == len(outcome.messages)
 
 
-def test_what_the_strict_parser_cant_read_is_asked_once_more_then_given_up(store):
+def test_list_that_the_strict_parser_cant_read_is_asked_once_more(store):
     """So is what was kept of one that can be read; both parsers share the store."""
 
     def script(request):

@@ -49,7 +49,7 @@ def test_lists_of_many_forms_are_read(text, goals):
 
 
 @pytest.mark.parametrize("text", ["", " \n", "-", "- \n- .", "[]", "```\n```", "I think:", "word " * 30])
-def test_what_is_no_list(text):
+def test_text_without_a_list_is_unreadable(text):
     assert KIND.read(text, None, "") is None
 
 
@@ -77,7 +77,7 @@ def test_states_that_read_alike_are_one_query():
 def test_only_suggestions_are_asked_about_rewritten_captions(tmp_path, kind):
     """A training and a trial of its prompt ask the same."""
     asked = KIND.name if kind.startswith(KIND.name) else kind
-    path = pathlib.Path(tmp_path, "own.json")
+    path = pathlib.Path(tmp_path, "users.json")
     user = " ".join(QUERIES[kind].placeholders)
     path.write_text(json.dumps({"kind": asked, "system": "s", "user": user, "rewrite": [["hurt", "well"]]}))
     prompt = load_prompt(AnnotationConfig(prompt_file=str(path)), LANGUAGE, kind)
@@ -89,9 +89,9 @@ def test_only_suggestions_are_asked_about_rewritten_captions(tmp_path, kind):
 
 @pytest.mark.parametrize("pairs", [3, ["a"], [["(", ""]], [["a", "\\2"]], [["a", 1]], [["a", "b", "c"]]])
 def test_a_rewriting_that_can_not_be_done_is_refused(tmp_path, pairs):
-    path = pathlib.Path(tmp_path, "own.json")
+    path = pathlib.Path(tmp_path, "users.json")
     path.write_text(json.dumps({"kind": "suggestions", "system": "s", "user": "{caption}", "rewrite": pairs}))
-    with pytest.raises(UserError, match="own.json: `rewrite` must be a list of pairs"):
+    with pytest.raises(UserError, match="users.json: `rewrite` must be a list of pairs"):
         load_prompt(AnnotationConfig(prompt_file=str(path)), LANGUAGE, "suggestions")
 
 

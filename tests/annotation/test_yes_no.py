@@ -59,8 +59,8 @@ def test_a_question_that_is_asked(store, tmp_path, answer_style):
     """With the prompt file of docs/extending.md; probabilities come where one word is asked for."""
     page = pathlib.Path(__file__).parents[2] / "docs/extending.md"
     (prompt,) = (text for text in re.findall(r"```json\n(.*?)```", page.read_text(), re.DOTALL) if "yes_no" in text)
-    (tmp_path / "own.json").write_text(prompt)
-    config = dataclasses.replace(CONFIG, prompt_file=str(tmp_path / "own.json"), llm_answer=answer_style)
+    (tmp_path / "users.json").write_text(prompt)
+    config = dataclasses.replace(CONFIG, prompt_file=str(tmp_path / "users.json"), llm_answer=answer_style)
 
     def script(request):
         if "logprobs" not in request.body:
@@ -90,6 +90,6 @@ JSON = st.recursive(
 
 
 @given(st.text(max_size=9), JSON)
-def test_nothing_that_a_server_sends_raises(text, logprobs):
+def test_no_text_from_a_server_raises(text, logprobs):
     kept = KIND.read(text, logprobs, "")
     assert kept is None or KIND.is_answer(kept)

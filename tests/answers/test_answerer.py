@@ -63,12 +63,12 @@ def asks(kind="classification", language=NETHACK, **settings):
         ({"prompt_version": "reworded"}, None, JUDGE),
     ],
 )
-def test_who_answers_nethack(settings, model, rest):
+def test_answerer_of_nethack_by_settings(settings, model, rest):
     found = asks(**settings)
     assert (found.file.header.model if found.file else None, found.asks) == (model, rest)
 
 
-def test_without_a_file_the_judge_answers():
+def test_judge_answers_without_a_file():
     assert asks(language=languages()["catch"]).asks == JUDGE
     assert asks(language=NETHACK._replace(name="")).asks == JUDGE
     assert asks(language=None).asks == JUDGE

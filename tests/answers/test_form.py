@@ -24,7 +24,7 @@ HEADER = {
     "recorded": "2026-11",
 }
 ROW = [["You kill the newt!"], [1, 0], 7]
-# Of each kind: what may stand in a file, and what it is read as.
+# Kind -> a record that may stand in a file, and what it is read as.
 RECORDS = {
     "classification": [(1, b"1 1.0"), (0, b"0 0.0"), ([1, 0.75], b"1 0.75")],
     "ranking": [(2, b"2 1.0"), ([0, 0.5], b"0 0.5")],

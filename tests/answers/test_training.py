@@ -24,7 +24,7 @@ from oni_jax.types import Annotation, Item
 from tests.support.processes import RETRIEVAL, SMALL, Launched, rows, summary
 
 CATCH = languages()["catch"]
-CAPTIONS = {b"The ball is to the left.": 0, b"The paddle is below the ball.": 1}  # of Catch, but for one
+CAPTIONS = {b"The ball is to the left.": 0, b"The paddle is below the ball.": 1}  # all captions of Catch but one
 
 
 class Complete(Annotator):
@@ -83,7 +83,7 @@ def test_retrieval_is_bit_for_bit_that_of_a_server_with_the_same_answers(tmp_pat
     (tmp_path / "recorded").mkdir()
     recorded, of_file = trained(config_of(answers=file), tmp_path / "recorded")
     (tmp_path / "asked").mkdir()
-    asked = config_of(llm_server_addr="127.0.0.1:9", llm_model="llm")  # which has answered, and is away now
+    asked = config_of(llm_server_addr="127.0.0.1:9", llm_model="llm")  # it has answered, and is away now
     store = LabelStore(str(tmp_path / "asked" / "labels.sqlite"))
     digest = load_prompt(asked.annotation, CATCH).digest
     store.put_many("llm", digest, [(Annotation(item, answer), "") for item, answer in items.items()])

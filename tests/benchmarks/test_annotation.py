@@ -4,7 +4,7 @@ from benchmarks import annotation
 from benchmarks.samples import sample_messages
 
 
-def test_every_message_is_one_of_its_own():
+def test_every_message_is_unique():
     messages = sample_messages(500) + sample_messages(500, first=500)
     assert len(set(messages)) == 1000
 

@@ -1,4 +1,4 @@
-"""What the benchmarks build for a platform has that platform's convolutions, whatever this machine is."""
+"""Benchmarks build with the convolutions of the platform that they are for, whatever this machine is."""
 
 import pytest
 

@@ -10,7 +10,7 @@ COSTS = Costs(100e-6, 300e-6, 600e-6, 8e-6, 1400.0)
 GPU = Machines(cores=16, gpus=1, gpu_speedup=100.0, link_bytes_per_sec=1e10)
 
 
-def test_without_a_gpu_the_cores_do_everything_one_after_the_other():
+def test_cores_without_a_gpu_do_everything_in_sequence():
     found = predict(COSTS, Machines(cores=2), 1024)
     assert found["env_steps_per_sec"] == pytest.approx(2 / 1e-3) and found["limited_by"] == "cores"
     assert found["core_hours"] == pytest.approx(2e9 * 1e-3 / 3600)
@@ -53,7 +53,7 @@ def test_hosts_wait_for_each_other_once_an_update():
     found = predict(COSTS, machines, 64 * 4096)
     assert found["env_steps_per_sec"] == pytest.approx(64 * 4096 / (4096 / one + 0.02))
     assert found["waiting_for_gradients_fraction"] == pytest.approx(0.02 / (4096 / one + 0.02))
-    # Of the same batch in smaller parts, more is waiting.
+    # More waiting for the same batch in smaller parts.
     assert predict(COSTS, machines, 4096)["waiting_for_gradients_fraction"] > found["waiting_for_gradients_fraction"]
 
 

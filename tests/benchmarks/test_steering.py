@@ -20,7 +20,7 @@ def made(folder, study, *cases: str) -> None:
 
 
 def play(folder: str, goal: str) -> dict[str, float]:
-    """What a run of a seed does."""
+    """Returns the statistics of a run of a seed."""
     seed = int(folder.rpartition("seed=")[2].split("_")[0])
     return {"kills": KILLS.get(goal, 2.0) + seed, "gold": (goal == "gold") * 10.0 * seed}
 

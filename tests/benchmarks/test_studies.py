@@ -119,7 +119,7 @@ def test_studies_show_cases_that_they_have(study):
         assert not contrast.task or contrast.task in study.axes[0]
 
 
-def test_there_is_no_other_figure():
+def test_no_figure_is_left_over():
     named = [f"{study.name}.png" for study in program.STUDIES.values() if results.counted(study)["runs"]]
     assert sorted(named) == sorted(path.name for path in figures.IMAGES.iterdir()) and named
 
@@ -220,7 +220,7 @@ def test_cases_that_are_there_are_not_trained_again(tiny, tmp_path):
     assert len(names) == 4 and all("high" in name for name in names)
     found = json.loads((tmp_path / "tiny.json").read_text())
     assert len(found["runs"]) == 8
-    # The stand-in names a commit of its own, which is that of the runs and not of who collected them.
+    # The stand-in names another commit, which is that of the runs and not of who collected them.
     assert {found["machines"][entry["machine"]]["commit"] for entry in found["runs"]} == {"of-the-run"}
     lost = found["runs"].pop(5)["name"]
     (tmp_path / "tiny.json").write_text(json.dumps(found))
@@ -230,9 +230,9 @@ def test_cases_that_are_there_are_not_trained_again(tiny, tmp_path):
     assert program.run(tiny, str(tmp_path / "nothing"), 4) == 0 and not (tmp_path / "nothing").exists()
 
 
-def test_what_runs_read_is_made_once(tiny, tmp_path, capfd):
+def test_preparation_is_made_once(tiny, tmp_path, capfd):
     made = tmp_path / "made"
-    (made / "goals").mkdir(parents=True)  # of a preparation that did not end
+    (made / "goals").mkdir(parents=True)  # leftovers of a preparation that did not end
     command = "launch.collect_segments --policy random --root_env Catch-v0 --episodes 1 --directory"
     study = dataclasses.replace(tiny, prepared=str(made), prepare=(f"{command} {made}/segments",))
     program.prepare(study)

@@ -11,7 +11,7 @@ from benchmarks.peers import crafter_worlds, minigrid_levels
 from oni_jax.envs.babyai.env import BabyAI
 from oni_jax.envs.babyai.levels import LEVELS, sized
 
-SMALL = sized(LEVELS["BabyAI-Text-GoToLocal-RedBall-S20"], 6, 2)  # where random actions often succeed
+SMALL = sized(LEVELS["BabyAI-Text-GoToLocal-RedBall-S20"], 6, 2)  # random actions often succeed there
 
 
 @pytest.mark.slow

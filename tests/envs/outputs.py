@@ -10,6 +10,6 @@ def step_output(env: VectorEnv) -> StepOutput:
 
 
 def are_equal(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether records are equal in every field (the bytes between fields are anything)."""
+    """True if records are equal in every field (the bytes between fields are anything)."""
     assert one.dtype.names is not None
     return all(np.array_equal(one[name], other[name]) for name in one.dtype.names)

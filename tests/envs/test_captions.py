@@ -81,7 +81,7 @@ def test_memory_is_bounded():
     assert stage.out.records["caption_count"].tolist() == [2, 2]
 
 
-def test_without_captions():
+def test_environments_without_captions():
     stage = Stage(SPEC._replace(has_captions=False))
     before = stage.out.records.tobytes()
     assert stage.show(b"a", b"b") == []

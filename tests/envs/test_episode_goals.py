@@ -126,7 +126,7 @@ def test_settings_without_several_goals_are_refused():
 
 
 def test_captions_are_counted_under_each_goal():
-    """Of one environment, whose caption never changes: the outcome counts under the goal of the action."""
+    """One environment's caption never changes: the outcome counts under the goal of the action."""
     spec = env_spec(config_of(HOST), SHOWN)._replace(has_captions=True)
     tracker, out = CaptionTracker(spec, 1), make_step_output(spec, 1)
     out.texts.captions[:], ids = [b"It's a wall."], np.zeros(1, TEXT_DTYPE)
@@ -151,7 +151,7 @@ def test_device_world_counts_as_the_host_does():
         for t, i in np.ndindex(*goals.shape):
             caption, goal = captions.captions[captions.index[t, i]], int(goals[t, i])
             seen[i] = {} if is_first[t, i] else seen[i]
-            if not is_first[t, i] and previous[i] != goal:  # what the last action led to
+            if not is_first[t, i] and previous[i] != goal:  # the last action's result
                 under = (caption, int(previous[i]))
                 seen[i][under] = seen[i].get(under, 0) + 1
             seen[i][caption, goal] = seen[i].get((caption, goal), 0) + 1

@@ -57,7 +57,7 @@ def test_device_environments_have_them_too():
     assert caption_reader(config)(np.array([1], np.uint8)) == env.event(np.array([1], np.uint8)) == b"do nothing"
 
 
-def test_a_device_environment_without_captions_of_its_own():
+def test_a_device_environment_without_captions():
     """Played by actors, as in an evaluation."""
 
     def mute(spec):
@@ -96,6 +96,6 @@ def test_an_environment_without_events_says_so():
         (EnvConfig(), "online_cls", "state"),
     ],
 )
-def test_what_values_captions_reads_events_of_crafter(env, kinds, chosen):
+def test_rewards_of_captions_read_crafter_s_events(env, kinds, chosen):
     config = Config(env, reward=RewardConfig(llm_reward_type=kinds))
     assert with_chosen_env(config).env.caption == chosen

@@ -207,7 +207,7 @@ def left(folder: pathlib.Path) -> tuple[list[pathlib.Path], int, str]:
 
 def test_closed_vector_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    kept = []  # which only `close` ends
+    kept = []  # only `close` ends it
 
     def keep(*arguments: Any, **named: Any) -> VectorEnv:
         kept.append(make_vector_env(*arguments, **named))

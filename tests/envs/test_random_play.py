@@ -63,7 +63,7 @@ def test_line_needs_both_returns():
     assert line.startswith("return 0.5, mean of the last 1,000 episodes; random play's is -0.5703, mean of 256")
 
 
-def test_training_ends_with_random_play_s_return_beside_its_own(tmp_path, capfd):
+def test_training_ends_with_random_play_s_return_beside_its_return(tmp_path, capfd):
     words = "--llm_reward_type none --root_env Catch-v0 --hidden_size 8 --num_workers 1 --num_envs_per_worker 32 "
     words += "--worker_num_splits 1 --batch_size 512 --rollout 16 --recurrence 16 --actor_pool serial --stats_avg 20 "
     words += "--train_for_env_steps 8192"

@@ -29,7 +29,7 @@ def test_the_spec_is_that_of_the_environment(name):
     env.close()
     spec = env_spec(config)
     assert spec == env.spec
-    assert all(out.texts.captions) or not spec.has_captions or name.startswith("NetHack")  # which may say nothing
+    assert all(out.texts.captions) or not spec.has_captions or name.startswith("NetHack")  # NetHack may say nothing
     assert spec.episode_stats[:2] == ("return", "length")
 
 

@@ -24,7 +24,7 @@ def rows_of(screen: Screen) -> list[str]:
     return [row.tobytes().decode() for row in screen.chars]
 
 
-def test_what_an_engine_shows():
+def test_screen_of_an_engine():
     chars = np.array([[ord("@"), 0, 27, 200]], np.uint8)
     colors = np.array([[15, 0, 23, 3]], np.int8)
     screen = terminal_screen(Terminal(chars, colors, np.array([0, 2], np.uint8)))
@@ -44,7 +44,7 @@ def test_a_terminal_shows_the_text_as_it_was(tmp_path):
     np.testing.assert_array_equal(found.colors[:, :79], expected)
 
 
-def test_bright_colours_are_a_terminal_s_own():
+def test_bright_colours_are_the_terminal_s():
     (row,) = ansi_rows(text_screen([Text("ab", WHITE)], 1, 2))
     assert row.startswith("\x1b[0;40;97mab")
 
@@ -55,7 +55,7 @@ def test_texts_are_wrapped_and_cut_off():
     assert screen.colors[0, 0] == CYAN and screen.colors[3, 0] == GRAY
 
 
-def test_beside_and_below():
+def test_texts_beside_and_below():
     left, right = text_screen([Text("ab")], 2, 2), text_screen([Text("c")], 3, 1)
     assert rows_of(joined([left, right])) == ["abc", "   ", "   "]
     assert rows_of(joined([left, right], below=True)) == ["ab", "  ", "c ", "  ", "  "]

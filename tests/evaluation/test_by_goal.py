@@ -1,4 +1,4 @@
-"""What an agent of several goals does under each: in evaluations, in films, in play and by Python."""
+"""An agent of several goals under each of them: in evaluations, in films, in play and by Python."""
 
 import dataclasses
 import json
@@ -80,7 +80,7 @@ def test_table_has_a_column_per_goal_on_the_same_episodes(folder, capfd):
 
 
 def test_labels_of_all_goals_are_summed_whatever_the_episode_s_goal(folder):
-    """Of an evaluation by goal; of another those of its goal alone, as in training."""
+    """An evaluation by goal sums them; another one sums those of its goal alone, as in training."""
     config = EvaluationConfig(str(folder), "run", goal="stairs", episodes=2, num_workers=1)
     player = with_scoring(load_player(config, "run", None, evaluated_task(config)))
     both = [play(dataclasses.replace(config, by_goal=by_goal), player).episodes[0] for by_goal in (False, True)]

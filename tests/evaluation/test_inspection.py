@@ -1,4 +1,4 @@
-"""What is told of a run's reward is what the learner is given by it."""
+"""Inspection of a run's reward shows the reward that the learner is given."""
 
 import json
 import os
@@ -214,7 +214,7 @@ def with_counters(count: int, restored: tuple) -> tuple:
     return env_steps, (state, {**saved, "counters": saved["counters"][:count]})
 
 
-def test_what_cannot_be_inspected_is_told_in_a_line(tmp_path, monkeypatch):
+def test_rewards_that_can_t_be_inspected_are_named_in_a_line(tmp_path, monkeypatch):
     folder = tmp_path / "run"
     assert "config.json" in refusal(folder)
     folder.mkdir()

@@ -27,7 +27,7 @@ CRAFTER = {
 
 @pytest.fixture(scope="module")
 def train_dir(tmp_path_factory):
-    """Of two runs: `seeing` an LLM's goals, and `blind` ones, without any."""
+    """Folder of two runs: `seeing` an LLM's goals, and `blind` ones, without any."""
     folder = tmp_path_factory.mktemp("runs")
     write_run(folder / "seeing", CRAFTER)
     blind = {"goal_conditioned": False, "goal_suggester": "none", "llm_reward_type": "none", "llm_reward_coeff": 0.0}

@@ -1,4 +1,4 @@
-"""Which checkpoint plays, and what is said when none can."""
+"""Choice of the checkpoint that plays, and the error when none can."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def test_the_checkpoints_of_a_word(train_dir):
     write_returns(train_dir / "catch", [(300, 5.0), (600, 7.0), (620, 8.0), (650, 9.0), (960, 6.0)])
     assert choose("best") == [640]  # 650 was after it
     write_returns(train_dir / "catch", [(300, 5.0), (650, 9.0), (960, 5.0)])
-    assert choose("best") == [960]  # of equals the newest
+    assert choose("best") == [960]  # the newest of equals
 
 
 def test_a_resumed_run_tells_what_it_did_anew(train_dir):
@@ -82,7 +82,7 @@ def test_the_task_is_the_runs_unless_said_otherwise(tmp_path):
         (lambda d: evaluated_task(EvaluationConfig(str(d), "nobody", policy="random")), "nobody/config.json"),
     ],
 )
-def test_what_is_missing_is_told_in_one_line(train_dir, act, message):
+def test_missing_files_are_named_in_one_line(train_dir, act, message):
     write_run(train_dir / "empty", CATCH, ())
     with pytest.raises(UserError, match=message) as error:
         act(train_dir)

@@ -100,7 +100,7 @@ def test_agents_are_told_the_episode_and_the_step():
     assert sorted(told) == [(episode, step) for episode in range(3 * NUM_SLOTS) for step in range(9)]
 
 
-def test_a_policy_sees_only_its_own_game(train_dir):
+def test_a_policy_sees_only_one_game(train_dir):
     """Neither the other groups nor the other rows of a group change what is done in a row."""
     config = EvaluationConfig(str(train_dir), "catch")
     rng = np.random.default_rng(1)
@@ -128,13 +128,13 @@ def test_a_policy_sees_only_its_own_game(train_dir):
 
 def test_chance_is_fair():
     episodes = random_catch(200)
-    assert len({episode.actions for episode in episodes}) > 190  # of 3^9
+    assert len({episode.actions for episode in episodes}) > 190  # there are 3^9
     counts = np.bincount(np.frombuffer(b"".join(episode.actions for episode in episodes), np.uint8))
     assert abs(counts - 600).max() < 4 * np.sqrt(600 * 2 / 3)  # standard deviations
     assert [episode.actions for episode in random_catch(200, seed=2)] != [episode.actions for episode in episodes]
 
 
-def test_nethack_seeds_are_the_environments_own():
+def test_nethack_seeds_are_the_environments():
     seeds = [nethack_seeds(7, index) for index in range(130)]
     assert len(set(seeds)) == 130
     assert seeds[70] == episode_seeds(evaluation_seed(7))(6, 1)

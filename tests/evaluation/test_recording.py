@@ -1,4 +1,4 @@
-"""Which episodes are recorded, and that their replay goes the same way."""
+"""Choice of the episodes that are recorded; their replay takes the same steps."""
 
 import functools
 
@@ -85,7 +85,7 @@ def episodes(*returns: float) -> list[Episode]:
         ((3, 4), 1, {"best": [1], "worst": [0]}),
     ],
 )
-def test_which_are_recorded(returns, num, expected):
+def test_choice_of_recorded_episodes(returns, num, expected):
     found: dict[str, list[int]] = {}
     for choice in chosen_episodes(episodes(*returns), num):
         found.setdefault(choice.rank, []).append(choice.episode.index)

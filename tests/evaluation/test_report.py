@@ -35,7 +35,7 @@ BAD = evaluation([episode(i, 0.0) for i in range(4)], player="another run with q
 
 
 @pytest.mark.parametrize("width", [40, 41, 60, 79, 100, 200])
-def test_nothing_is_wider_than_the_terminal(width):
+def test_no_line_is_wider_than_the_terminal(width):
     text = [*lines(GOOD, width), *lines(BAD, width), *difference_lines(GOOD, BAD, width)]
     assert max(map(len, text)) <= width
     words = " ".join(" ".join(text).split())
@@ -52,7 +52,7 @@ def test_achievements_are_reported_by_their_rates_and_their_score():
     stats = [{"return": 1.0, "length": 9.0, "wood": float(i < 3), "coal": float(i < 1)} for i in range(4)]
     of = evaluation([Episode(i, x, b"", "death") for i, x in enumerate(stats)], achievements=("wood", "coal"))
     score = of.score()
-    assert score and score.value == pytest.approx((76 * 26) ** 0.5 - 1)  # of 75 % and 25 %
+    assert score and score.value == pytest.approx((76 * 26) ** 0.5 - 1)  # 75 % and 25 %
     assert score.interval and 0 <= score.interval.low < score.value < score.interval.high <= 100
     assert {name: rate.fraction for name, rate in of.achievement_rates().items()} == {"wood": 0.75, "coal": 0.25}
     assert set(of.summaries()) == {"return", "length"}
@@ -73,12 +73,12 @@ def test_the_difference_is_that_of_pairs():
     assert found["return"].mean == pytest.approx(50 / 3)
     assert found["success"].mean == pytest.approx(1 / 3)
     assert found["length"] == (0.0, (0.0, 0.0))
-    none = differences(BAD, BAD)[1]["success"]  # of four episodes each: it may be that something differs
+    none = differences(BAD, BAD)[1]["success"]  # four episodes each: it may be that something differs
     assert none.interval and none.interval.low < -0.3 < 0.3 < none.interval.high
     assert differences(GOOD, BAD._replace(episodes=[episode(9, 0.0)])) == (0, {})
 
 
-def test_what_is_partial_says_so_everywhere():
+def test_partial_evaluation_says_so_everywhere():
     partial = GOOD._replace(num_episodes=64, interrupted="SIGINT")
     assert "PARTIAL: 4 of 64 episodes (SIGINT); short episodes end first" in " ".join(lines(partial, 500))
     assert "PARTIAL" in " ".join(difference_lines(GOOD, partial, 500))

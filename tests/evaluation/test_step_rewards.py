@@ -176,7 +176,7 @@ def test_a_film_of_shaping_pays_no_potential_after_a_terminal_step(tmp_path, mon
         assert found[index] == pytest.approx(intrinsic.sum(), abs=1e-5)
 
 
-def test_what_training_alone_knows_is_not_in_a_film(tmp_path):
+def test_rewards_of_training_alone_are_not_in_a_film(tmp_path):
     run = write_run(tmp_path / "run", {**DEVICE, **PAID, "llm_reward_type": "rnd,apt"})
     alone = write_run(tmp_path / "alone", {**DEVICE, **PAID, "llm_reward_type": "rnd"})
     assert scorer(run).labels == ["rnd"]
@@ -187,7 +187,7 @@ def test_what_training_alone_knows_is_not_in_a_film(tmp_path):
 
 
 def table(tmp_path: pathlib.Path, capfd, experiment: str, *words: str) -> tuple[str, dict, list[dict]]:
-    """What launch.evaluate prints of four episodes, and its evaluations in JSON and CSV."""
+    """Returns launch.evaluate's output for four episodes, and its evaluations in JSON and CSV."""
     files = [str(tmp_path / name) for name in ("a.json", "a.csv")]
     base = ["--train_dir", str(tmp_path), "--experiment", experiment, "--episodes", "4", "--num_workers", "1"]
     assert evaluate.main([*base, "--json", files[0], "--csv", files[1], *words]) == 0
@@ -195,7 +195,7 @@ def table(tmp_path: pathlib.Path, capfd, experiment: str, *words: str) -> tuple[
     return capfd.readouterr().out, json.loads(tree), [*csv.DictReader(rows.splitlines())]
 
 
-def test_it_is_in_the_table_and_in_the_files(tmp_path, capfd):
+def test_intrinsic_return_is_in_the_table_and_in_the_files(tmp_path, capfd):
     run = write_run(tmp_path / "run", {**CATCH, **PAID, "llm_reward_type": "online_cls,rnd"}, {b""})
     out, tree, rows = table(tmp_path, capfd, "run", "--compare", "random")
     expected = run.evaluate(4, num_workers=1).measures()
@@ -208,7 +208,7 @@ def test_it_is_in_the_table_and_in_the_files(tmp_path, capfd):
     assert played["not_reported"] == {} and "not reported" not in out
 
 
-def test_without_an_intrinsic_reward_there_is_none(tmp_path, capfd):
+def test_run_without_an_intrinsic_reward_has_no_intrinsic_return(tmp_path, capfd):
     write_run(tmp_path / "run", CATCH)
     out, tree, rows = table(tmp_path, capfd, "run")
     assert MEASURE not in out and MEASURE not in "".join(rows[0])
@@ -261,7 +261,7 @@ OWN = {"failing": Failing, "broken": Broken, "reads_logits": ReadsLogits, "reads
         ({"llm_reward_type": "reads_policy"}, set(), {"reads_policy": "policy_params, which only training has"}),
     ],
 )
-def test_what_can_t_be_computed_is_told_and_is_no_zero(tmp_path, capfd, monkeypatch, values, reported, reasons):
+def test_reward_that_can_t_be_computed_is_reported_and_no_zero(tmp_path, capfd, monkeypatch, values, reported, reasons):
     for name, reward in OWN.items():
         monkeypatch.setitem(REWARD_TYPES, name, RewardType(lambda context, reward=reward: reward()))
     write_run(tmp_path / "run", {**CATCH, **PAID, **values})

@@ -235,7 +235,7 @@ def _check_bk(npz: Npz, texts: Any) -> list[Result]:
         is_sleeping=npz["sleeping"],
         is_dead=npz["dead"],
     )
-    # What stands somewhere hides the material; the reset has taken a step, in which creatures move
+    # Objects hide the material; the reset has taken a step, in which creatures move
     first, recorded = maps.make_map(maps.episode_seed(texts["seed"], 2)), npz["semantic"][0]
     materials = np.where(recorded < PLAYER, first.materials, recorded)
     descriptions = [row["description"] for row in texts["rows"]]
@@ -275,7 +275,7 @@ def _directions(facing: np.ndarray) -> np.ndarray:
 
 
 class Effects(NamedTuple):
-    """What each of ELLM's 139 actions did in N states, each [N, 139, ...]."""
+    """Effects of each of ELLM's 139 actions in N states, each [N, 139, ...]."""
 
     success: Any
     eval_success: Any
@@ -309,7 +309,7 @@ def _act(state: states.State, draw: Any, action: Any) -> Effects:
     after = player.update(VARIANTS["CrafterReward-v1"].rules, state, action, draw)
     gained = after.achievements - state.achievements
     kind = states.kind_of(after.cells[target])
-    is_move = (action >= 1) & (action <= 4)  # of which no cell is recorded
+    is_move = (action >= 1) & (action <= 4)  # no cell is recorded for moves
     return Effects(
         success=after.names_something,
         eval_success=after.event > 0,

@@ -17,7 +17,7 @@ from tests.envs.outputs import step_output
 Result = tuple[str, float, float]
 """(output, its largest error, the largest one allowed)"""
 
-TOLERANCES = {"reward": 1e-5}  # of the others 0
+TOLERANCES = {"reward": 1e-5}  # all others have 0
 OBSERVATIONS = ("blstats", "message", "win_chars", "win_colors", "msg_count")  # not compared where an episode ended
 FIRST_OBSERVATIONS = ("reset_blstats", "reset_message", "reset_chars", "reset_colors")
 OUTCOMES = ("reward", "done", "end_status", "dlvl", "gold", "xlvl", "scout", "kill_counts")
@@ -54,7 +54,7 @@ def compare(name: str, recorded: np.ndarray, replayed: np.ndarray) -> Result:
 
 
 def play(npz: Mapping[str, np.ndarray], make: type[NetHackVectorEnv] = NetHackVectorEnv) -> dict[str, np.ndarray]:
-    """What our environment returns for the recorded seeds and actions, under the recording's names."""
+    """Returns our environment's outputs for the recorded seeds and actions, under the recording's names."""
     seeds = npz["seeds"].tolist()
     env = make(
         TASKS[str(npz["task"])],
@@ -120,7 +120,7 @@ def _play(env: NetHackVectorEnv, actions: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def differ_by_name(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether two messages [256] differ, and only in words that are names in NetHack's own lists."""
+    """True if two messages [256] differ, and only in words that are names in NetHack's lists."""
     if (one == other).all():
         return False
     words, other_words = (re.split(rb"([A-Za-z-]+)", text.tobytes().rstrip(b"\0")) for text in (one, other))

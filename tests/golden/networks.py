@@ -23,9 +23,9 @@ Result = tuple[str, float, float]
 
 TOLERANCE = 1e-4
 GRADIENT_TOLERANCE = 2e-3
-ROUNDING = 5e-6  # of an array's largest value: what float32 sums in another order may differ by
+ROUNDING = 5e-6  # fraction of an array's largest value by which float32 sums in another order may differ
 
-# What the recording does not hold of its settings (golden data's README).
+# Settings that the recording does not hold (golden data's README).
 LEARNER = LearnerConfig(gamma=0.99, reward_scale=1.0, bootstrap="published")
 REWARD = RewardConfig(
     extrinsic_reward_coeff=0.1, llm_reward_coeff=0.4, captions=CaptionRewardConfig(count_exponent=3.0)

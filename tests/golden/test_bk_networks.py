@@ -32,8 +32,8 @@ from tests.golden import data_file
 from tests.rewards.test_conformance import trajectory_of
 
 SHAPES = json.loads(data_file("bk_parameter_shapes.json").read_text())
-SCALE = (10, 5, 3)  # of a MiniGrid cell's type, colour and state
-SIZE = 512  # of every dense layer
+SCALE = (10, 5, 3)  # largest type, colour and state of a MiniGrid cell
+SIZE = 512  # size of every dense layer
 NETWORK = NetworkConfig(
     encoder_custom="bk_encoder",
     hidden_size=SIZE,

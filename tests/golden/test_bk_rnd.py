@@ -32,7 +32,7 @@ from tests.rewards.test_conformance import trajectory_of
 
 T, B, VIEW = 12, 3, (3, 7, 7)
 NUM_UPDATES = 3
-WEIGHT = 1e-4 / (T * B)  # of the published start, where a batch's is 1
+WEIGHT = 1e-4 / (T * B)  # weight of the published start, where a batch's is 1
 
 
 class Flat(nn.Module):
@@ -134,7 +134,7 @@ def test_inputs_of_the_reward_by_the_statistics_before(recorded, update):
 
 @pytest.mark.parametrize("update", range(NUM_UPDATES))
 def test_curiosity_by_the_deviation_of_its_discounted_sums(recorded, update):
-    """Of all batches up to this one as one long batch, so that the sums are carried on."""
+    """All batches up to this one are taken as one long batch, so that the sums are carried on."""
     known = Known((1,), normalised=False)
     curiosity = recorded["raw/curiosity_rewards"][: update + 1].reshape(-1, B)
     state = known.start(sums=moments(0, 1, WEIGHT / (update + 1)))

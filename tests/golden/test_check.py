@@ -27,7 +27,7 @@ NUM_OUTPUTS = {
     "running_mean_std": 2,
     "classifier": 3,
     "ranking_loss": 1,
-}  # of the others 2
+}  # all others have 2
 
 
 def outputs_of(names):
@@ -170,14 +170,14 @@ def damaged(path, kind):
     "kind",
     "missing folder text empty array pickle nothing foreign cut compressed checksum header".split(),
 )
-def test_what_is_no_golden_file_takes_one_line(kind, tmp_path, capsys):
+def test_file_that_is_not_golden_takes_one_line(kind, tmp_path, capsys):
     path = damaged(tmp_path / "some.npz", kind)
     assert check.main([f"{path}"]) == 2
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith(f"{path}: ")
 
 
-def test_what_can_not_be_computed_is_a_failure_in_one_line(monkeypatch, capsys):
+def test_error_in_a_computation_is_a_failure_in_one_line(monkeypatch, capsys):
     npz = dict(FILES["torchbeast_message_small"])
     del npz["w/encoder.conv1.weight"]
     code, lines = run(npz, monkeypatch, capsys)

@@ -11,9 +11,9 @@ from tests.golden.check import read
 
 DATA = pathlib.Path(__file__).parent / "data"
 SHARED = pathlib.Path(__file__).parents[3] / "shared" / "golden"  # more recordings, where they lie
-QUICK = ("e7_script_easier_oracle", "e9_script_dying_resets")  # of those, for what no other recording has
+QUICK = ("e7_script_easier_oracle", "e9_script_dying_resets")  # those with what no other recording has
 FILES = [*sorted(DATA.glob("ellm_[es]*.npz")), *sorted(DATA.glob("bk_crafter_*.npz"))]
-TABLE = "ellm_success_table"  # of all actions in hundreds of states, which takes longest
+TABLE = "ellm_success_table"  # table of all actions in hundreds of states, which takes longest
 
 
 def elsewhere() -> list:

@@ -1,6 +1,6 @@
 """Two recorded rewards each of ELLM's RND and NovelD (arXiv 2302.06692), computed again by our rewards.
 
-Theirs normalises features by the batch's own statistics, before the step and after it apart, which the test does; and
+Theirs normalises features by the batch's statistics, before the step and after it apart, which the test does; and
 divides by the deviation of all errors so far, which are ours with a discount of 0. Its random network has three layers:
 with the predictor it is one network here, whose output is their difference.
 """
@@ -24,8 +24,8 @@ from tests.golden.test_bk_rnd import Flat
 from tests.rewards.test_conformance import trajectory_of
 
 WIDTH, SIZE, OUTPUTS = 16, 32, 8
-SCALE = 0.5  # of the outputs: half the sum of eight squares is then the mean of the squares as they were
-WEIGHT = 1e-4 / 10  # of the published start, where a batch of ten is 1
+SCALE = 0.5  # scale of the outputs: half the sum of eight squares is then the mean of the squares as they were
+WEIGHT = 1e-4 / 10  # weight of the published start, where a batch of ten is 1
 
 
 class Features(Observations):

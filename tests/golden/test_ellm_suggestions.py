@@ -47,7 +47,7 @@ def test_answers_are_read_strictly():
 def test_a_goal_is_reached_together_with_those_of_the_same_meaning():
     names = env_spec(CRAFTER).goals
     cases = [(goal, reached) for goal, reached in recorded("parsing")["achieved_after_one_goal"] if goal in names]
-    assert len(cases) == 5  # of six: `attack the cow` is no goal here, so that nothing is paid for it
+    assert len(cases) == 5  # five of six: `attack the cow` is no goal here, so that nothing is paid for it
     for goal, reached in cases:
         taken = np.array(names) == goal
         together = device_goals.same_meaning(names, SAME)
@@ -56,7 +56,7 @@ def test_a_goal_is_reached_together_with_those_of_the_same_meaning():
         assert float(paid) == 1 and sorted(np.array(names)[np.asarray(after)]) == reached
 
 
-def test_what_well_formed_answers_say_is_read_tolerantly_too():
+def test_well_formed_answers_are_read_tolerantly_too():
     for case in recorded("parsing")["parse"]:
         if "error" not in case and "-" not in case["reply"].replace("\n- ", "")[2:]:
             words = [" ".join(goal.split()) for goal in case["parsed"]]
@@ -110,7 +110,7 @@ def test_actions_are_worth_their_largest_cosine_with_a_suggestion(encoder, reque
         encoder, embed = "minilm", request.getfixturevalue("sentence_encoder")
     num_paid = 0
     for case in recorded("text_reward"):
-        if case["encoder"] != encoder or case["threshold"] == 1:  # where rounding decides
+        if case["encoder"] != encoder or case["threshold"] == 1:  # rounding decides there
             continue
         matcher = Matcher([case["action"]], GoalConfig(threshold=case["threshold"]), embed)
         worth, _ = matcher.of_words(case["suggestions"])
@@ -121,8 +121,8 @@ def test_actions_are_worth_their_largest_cosine_with_a_suggestion(encoder, reque
     assert num_paid > 5
 
 
-def test_how_sure_an_llm_is_of_yes():
-    cases = [case for case in recorded("yes_no")["cases"] if "Yes" not in case["top_logprobs"]]  # which is one here
+def test_probability_of_yes():
+    cases = [case for case in recorded("yes_no")["cases"] if "Yes" not in case["top_logprobs"]]  # it is one here
     assert len(cases) > 10
     for case in cases:
         probability = yes_probability(case["top_logprobs"])

@@ -24,7 +24,7 @@ from tests.golden import data_file
 
 RECORDED = json.loads(data_file("ellm_single_task.json").read_text())
 MODES = {False: "hidden", True: "paid", "reward_last": "shown"}
-QUICK = (1, 2, 4, 5, 6, 11, 12, 13, 14)  # of the runs: each mode, both ends, and all that a task can ask
+QUICK = (1, 2, 4, 5, 6, 11, 12, 13, 14)  # quick runs: each mode, both ends, and all that a task can ask
 ON_A_PLANT = 100  # added to the material
 
 

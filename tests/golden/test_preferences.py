@@ -86,7 +86,7 @@ def test_gradient_steps(recorded, params, pairs):
 
 
 @pytest.mark.slow
-def test_without_a_preference_nothing_breaks(params, pairs):
+def test_batch_without_a_preference_leaves_weights_finite(params, pairs):
     """Ties alone, and pairs without a label."""
     # BK: the cross-entropy of no pair is NaN, and so are all weights after the step.
     for labels in (np.full(8, TIE), np.full(8, 3)):

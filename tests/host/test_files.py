@@ -31,7 +31,7 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_beside_it(tmp_path):
     assert path.read_bytes() == b"old" and os.listdir(tmp_path) == ["file"]
 
 
-def test_nothing_is_appended_by_halves(tmp_path):
+def test_append_is_all_or_nothing(tmp_path):
     with open(tmp_path / "file", "ab", buffering=0) as file:
         append_atomically(file, b"first,")
         with full_disk(8), pytest.raises(OSError, match="file"):
@@ -50,7 +50,7 @@ def test_room_is_kept(tmp_path):
         reserve(path, 300_000)
 
 
-def test_what_the_disk_has_no_room_for_is_not_begun(tmp_path):
+def test_write_without_room_on_the_disk_is_not_begun(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"")
     with pytest.raises(OSError, match="No space left"):
@@ -96,7 +96,7 @@ def test_a_killed_process_leaves_a_folder_and_the_next_removes_it(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_what_hangs_in_a_dead_process_s_folder_is_ended_though_a_link_leads_to_it(tmp_path):
+def test_process_in_a_dead_process_s_folder_is_ended_despite_a_link(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "linked").symlink_to("real")
     killed, left = start_holder(tmp_path / "linked", "wait")
@@ -115,7 +115,7 @@ def opened(pid: int) -> list[str]:
     return [f"/proc/{pid}/fd/{name}" for name in os.listdir(f"/proc/{pid}/fd")]
 
 
-def test_without_a_temporary_folder(tmp_path, monkeypatch):
+def test_missing_temporary_folder_is_one_line(tmp_path, monkeypatch):
     def missing() -> str:
         raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
 
@@ -157,7 +157,7 @@ PRINTER = textwrap.dedent("""
 """)
 
 
-def test_what_nobody_reads_is_lost_and_nothing_else():
+def test_output_without_a_reader_is_all_that_is_lost():
     read_end, write_end = os.pipe()
     os.close(read_end)
     process = subprocess.run([sys.executable, "-c", PRINTER], stdout=write_end, stderr=subprocess.PIPE, text=True)
@@ -165,7 +165,7 @@ def test_what_nobody_reads_is_lost_and_nothing_else():
     assert process.returncode == 7 and process.stderr.splitlines() == ["another"] * 3
 
 
-def test_what_the_encoding_lacks_is_escaped():
+def test_characters_that_the_encoding_lacks_are_escaped():
     env = {**os.environ, "PYTHONIOENCODING": "ascii"}
     process = subprocess.run([sys.executable, "-c", PRINTER], capture_output=True, text=True, env=env)
     assert process.returncode == 7 and process.stdout.startswith("a line \\xe9\\xe9")

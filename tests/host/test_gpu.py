@@ -73,7 +73,7 @@ def install(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch, script: str) 
     ("script", "found"),
     [
         ("echo '550.54.15, 9.0'", OLD),
-        ("echo 580.65.06, 7.0; echo 580.65.06, 12.0", Gpu("580.65.06", 12.0)),  # of two GPUs
+        ("echo 580.65.06, 7.0; echo 580.65.06, 12.0", Gpu("580.65.06", 12.0)),  # two GPUs
         ("case $1 in *compute_cap*) echo no such field; exit 2;; esac; echo 470.57.02", Gpu("470.57.02")),
         ("echo '550.54.15, [N/A]'", Gpu("550.54.15")),
         ("echo NVIDIA-SMI has failed; exit 9", None),

@@ -1,4 +1,4 @@
-"""What takes long is shown where a person sees it: here a terminal or a file; for the view see test_terminal.py."""
+"""Long work is shown where a person sees it: here a terminal or a file; for the view see test_terminal.py."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What the library says goes to standard output, or to a sink."""
+"""The library's lines go to standard output, or to a sink."""
 
 import ast
 import threading

@@ -249,7 +249,7 @@ def test_threads_start_children_at_once_and_leave_the_environment(monkeypatch):
     assert told == [["cpu", "1" if number % 2 else None] for number in range(4)] and dict(os.environ) == before
 
 
-def test_the_commit_is_of_the_program_s_own_repository(tmp_path):
+def test_the_commit_is_of_the_program_s_repository(tmp_path):
     package = tmp_path / "oni_jax"
     installed = pathlib.Path(oni_jax.host.runtime.__file__).parents[1]
     for name in ("host/runtime.py", "host/limits.py", "host/reporting.py", "settings/fields.py"):

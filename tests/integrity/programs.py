@@ -19,7 +19,7 @@ class Held(NamedTuple):
     """A program that holds a folder for long: {at}, which is {name} in {above}; {data} lies elsewhere."""
 
     words: str
-    begins: str = ""  # what it prints once it holds its folder; "": then there is something new in {above}
+    begins: str = ""  # line that it prints once it holds its folder; "": then there is something new in {above}
 
 
 HELD = {

@@ -149,7 +149,7 @@ def test_second_start_of_a_program_is_refused_in_a_line(tmp_path, program, loss)
     first = started(tmp_path, program, words)
     first.process.send_signal(signal.SIGSTOP)
     if loss == "renamed" and at.is_dir():
-        again = tmp_path / "again"  # what the program needs to be there
+        again = tmp_path / "again"  # the program needs it
         shutil.copytree(at, again)
         at.rename(other)
         again.rename(at)

@@ -65,7 +65,7 @@ def test_rows_of_an_earlier_version_get_checksums(path):
 
 
 def test_no_damaged_store_gives_a_wrong_row(path, tmp_path):
-    """Of a store that is closed, so that all of it is in the file."""
+    """The store is closed, so that all of it is in the file."""
     content, rng, num_read = path.read_bytes(), np.random.default_rng(0), 0
     for number in range(40):
         spoilt, size = bytearray(content), int(rng.integers(1, 65))
@@ -161,7 +161,7 @@ def test_store_that_others_write_is_not_taken_for_lost(path, tmp_path):
         time.sleep(LOOK_SECS)
         store.look()
     assert lines == []
-    shutil.rmtree(path.parent)  # which the folder's watch says
+    shutil.rmtree(path.parent)  # the folder's watch says so
     time.sleep(LOOK_SECS)
     store.look()
     assert lines == [] and not path.parent.exists()

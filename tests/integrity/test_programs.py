@@ -24,7 +24,7 @@ def test_program_that_was_killed_starts_again_and_obeys_sigterm(tmp_path, progra
     killed = started(tmp_path, program, given)
     killed.kill()
     deadline = time.monotonic() + DIES_SECS
-    while left := killed.descendants():  # which find out
+    while left := killed.descendants():  # they find out
         assert time.monotonic() < deadline, left
         time.sleep(0.1)
     again = started(tmp_path, program, given)

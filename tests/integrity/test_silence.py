@@ -1,4 +1,4 @@
-"""What a start waits for, or can't have, is a line."""
+"""A start reports in a line what it waits for, or can't have."""
 
 import os
 import resource

@@ -35,7 +35,7 @@ GOALS = "--root_env=BabyAI-Text-GoToLocal-RedBall-S20 --max_episode_steps=20 --n
 
 def remove(folder: pathlib.Path) -> None:
     deadline = time.monotonic() + 20
-    while folder.exists():  # what is written meanwhile makes it fail
+    while folder.exists():  # a write meanwhile makes it fail
         shutil.rmtree(folder, ignore_errors=True)
         assert time.monotonic() < deadline
 
@@ -44,7 +44,7 @@ def rename(folder: pathlib.Path) -> None:
     folder.rename(f"{folder}2")
 
 
-LOSSES: dict[str, tuple[Callable[[pathlib.Path], None], str, str]] = {  # how, in which words, and where it is saved
+LOSSES: dict[str, tuple[Callable[[pathlib.Path], None], str, str]] = {  # loss, its words, and where the state is saved
     "removed": (remove, "was removed", ".saved"),
     "renamed": (rename, "was renamed to", "2"),
 }
@@ -82,7 +82,7 @@ def test_errors_that_it_leads_to_give_way_to_what_happened(tmp_path, loss):
 
 
 @losses
-def test_what_was_paid_for_is_saved_elsewhere(tmp_path, loss):
+def test_answers_are_saved_elsewhere(tmp_path, loss):
     lose, words, ending = LOSSES[loss]
     with pytest.raises(FolderGoneError, match=f"{words}.*: .*run{ending} holds"):
         with held_folder(str(tmp_path / "run"), "experiment") as held:
@@ -117,7 +117,7 @@ def test_labels_of_a_lost_data_set_are_saved(tmp_path, loss):
         server.close()
     assert program.process.returncode == 1 and "Traceback" not in output, output
     assert output.splitlines()[-1].startswith("error: ") and words in output.splitlines()[-1]
-    assert "resumes from here" not in output  # which would be false
+    assert "resumes from here" not in output  # it would be false
     saved = np.load(f"{data}{ending}/preference/mine.npy")
     assert (saved != UNKNOWN).sum() > 5 and not data.exists()
 

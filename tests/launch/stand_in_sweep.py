@@ -14,7 +14,7 @@ from oni_jax.runs.plan import with_choices
 from oni_jax.settings.config import config_to_json
 
 MODULE = "tests.launch.stand_in_sweep"
-STEPS_OF_ROW, SECS_OF_ROW = 100, 10  # by its own clock
+STEPS_OF_ROW, SECS_OF_ROW = 100, 10  # the stand-in's clock
 
 
 def use_stand_in() -> None:

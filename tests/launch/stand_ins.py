@@ -26,7 +26,7 @@ esac""",
     "curl": "[ -e serving ] && echo 200 || echo 000",
     "serve": 'echo $$ > serving; echo "$MODEL $CUDA_VISIBLE_DEVICES" > served; exec sleep 60',
     "vllm": 'echo "$@" > vllm_words; exec serve',
-    "sleep": "exec /bin/sleep $([ $1 = 1 ] && echo 0.1 || echo $1)",  # the scripts' own pauses
+    "sleep": "exec /bin/sleep $([ $1 = 1 ] && echo 0.1 || echo $1)",  # the scripts' pauses
     # As training does: saves on USR1 and on TERM.
     "python": """if [ "$2" = launch.submit ]; then
     echo "$@" > checked; [ -z "$REAL" ] || exec "$REAL" "$@"; echo shown; exit ${REFUSED:-0}
@@ -36,7 +36,7 @@ echo "$ONI_STARTED_BY" > started_by
 trap "echo saved >> trained; exit 0" USR1 TERM
 echo "$@" > trained; eval "$BEHAVIOUR" """,
 }
-GOES_ON = "while true; do sleep 0.1; done"  # what training does
+GOES_ON = "while true; do sleep 0.1; done"  # training does this
 
 
 class Scripts:

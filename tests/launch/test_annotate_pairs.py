@@ -218,7 +218,7 @@ def test_the_same_two_descriptions_are_asked_about_once(tmp_path, monkeypatch, r
     assert sum(asked(tmp_path / "log").values()) == 2
 
 
-def test_what_stays_unreadable_is_unknown_and_not_asked_for_ever(tmp_path, capsys):
+def test_unreadable_pair_is_unknown_and_not_asked_forever(tmp_path, capsys):
     directory = random_dataset(tmp_path / "data", num_pairs=5)
     words = ("--directory", str(directory), "--custom_annotator_string", "mine", "--llm_server_addr")
     with judge(tmp_path / "log", trouble=Faults(1.0, ("unreadable",))) as server:

@@ -1,4 +1,4 @@
-"""launch.answers, as a user calls it: on the package's files, on the user's own, and on runs."""
+"""launch.answers, as a user calls it: on the package's files, on the user's, and on runs."""
 
 import csv
 import pathlib

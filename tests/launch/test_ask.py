@@ -44,7 +44,7 @@ def judge() -> Iterator[str]:
 
 @pytest.fixture
 def said(judge, capsys):
-    """What the program prints; it asks that judge."""
+    """Returns the program's output; it asks that judge."""
 
     def run(*words: str, code: int = 0) -> str:
         assert ask.main(["--llm_server_addr", judge, *words]) == code
@@ -60,7 +60,7 @@ def refused(capsys, *words: str, code: int = 2) -> str:
     return error
 
 
-def test_what_the_embedded_judge_answers(capsys):
+def test_answers_of_the_embedded_judge(capsys):
     words = ("--config", "score_retrieval", "--answers", "judge", "--goal_key", "combat")
     assert ask.main([*words, *messages(KILL, DARK)]) == 0
     out = capsys.readouterr().out
@@ -148,7 +148,7 @@ def write_run(folder: pathlib.Path, *asked: tuple[int, int]) -> None:
 
 
 def contents(folder: pathlib.Path) -> dict[str, tuple]:
-    """What the files hold, and all of their status but the time of the last access."""
+    """Returns the files' contents, and all of their status but the time of the last access."""
     stats = {path: path.stat() for path in folder.iterdir()}
     untouched = {path: (*stat[:7], stat.st_mtime_ns, stat.st_ctime_ns) for path, stat in stats.items()}
     return {path.name: (path.read_bytes(), *stat) for path, stat in untouched.items()}
@@ -211,7 +211,7 @@ def test_cohen_s_kappa():
 
 @pytest.fixture
 def failing(capsys):
-    """What the program prints against a judge with faults, asked about one thing after the other."""
+    """Returns the program's output against a judge with faults, asked about one thing after the other."""
 
     def run(rate: float, *kinds: str, seed: int = 0, code: int, words: tuple[str, ...] = ()) -> tuple[str, str]:
         started = start_judge(JudgeOptions(trouble=Faults(rate, kinds, seed)))

@@ -141,7 +141,7 @@ def test_sound_environment_is_summarised(monkeypatch, capsys):
     assert "2 distinct events in 400" in said and "right" in said
 
 
-def test_what_may_be_meant_is_a_note(monkeypatch, capsys):
+def test_possible_intent_is_a_note(monkeypatch, capsys):
     silent = of(Endless, describe, event=lambda env, action, info: "")
     code, wrong, said = checked(monkeypatch, capsys, silent, "--max_episode_steps", "50")
     assert (code, wrong) == (0, []), said

@@ -21,6 +21,6 @@ def test_training_understands_its_flags():
     assert (LAUNCH.parent / services["training"]["build"]["dockerfile"]).exists()
 
 
-def test_what_the_image_gets_exists():
+def test_files_of_the_image_exist():
     kept = re.findall(r"^!(.*)", (DOCKER / "Dockerfile.dockerignore").read_text(), re.M)
     assert kept and all((LAUNCH.parent / name).exists() for name in kept)

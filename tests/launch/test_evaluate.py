@@ -41,7 +41,7 @@ def test_a_comparison_and_the_same_again(run, tmp_path, capfd):
     assert run("--experiment", "first", "--compare", "second", "--json", table, "--csv", rows) == 0
     out = capfd.readouterr().out
     assert "first at 640 steps minus second at 320 steps, on the same 40 episodes" in out
-    assert out.count("labels by: ") == out.count("labels by: rule-based judge, not an LLM\n") == 1  # of the second
+    assert out.count("labels by: ") == out.count("labels by: rule-based judge, not an LLM\n") == 1  # the second's
     tree = json.loads(pathlib.Path(table).read_text())
     assert tree["evaluations"][0]["labels_by"] is None and tree["other"]["labels_by"] == "rule-based judge, not an LLM"
     assert tree["evaluations"][0]["env_steps"] == 640 and tree["other"]["experiment"] == "second"
@@ -108,7 +108,7 @@ def test_a_lost_actor_leaves_a_partial_report_and_no_process(run, tmp_path, capf
     def deadly(*given):
         nonlocal num_calls
         num_calls += 1
-        if num_calls == 100:  # of four units, whose episodes have nine steps
+        if num_calls == 100:  # four units, whose episodes have nine steps
             (pid,) = (child.pid for child in multiprocessing.active_children() if child.name == "actor-0")
             assert pid
             os.kill(pid, signal.SIGKILL)
@@ -187,7 +187,7 @@ def test_an_interruption_leaves_a_partial_report(tmp_path):
     assert json.loads(path.read_text())["evaluations"][0]["complete"] is False
 
 
-def test_an_interruption_before_the_first_end_says_so(run, capfd, monkeypatch):
+def test_interruption_before_the_first_end_is_said(run, capfd, monkeypatch):
     def play_nothing(*arguments):
         arguments[-2].reason = "SIGINT"
         return []

@@ -203,7 +203,7 @@ def test_none_needs_no_coefficient():
 TWO = "--llm_reward_type online_cls,online_motif --llm_reward_coeff 0.4,0.1 "
 
 
-def test_several_rewards_have_settings_of_their_own_where_these_are_lists():
+def test_several_rewards_have_separate_settings_where_these_are_lists():
     config = parse(TWO + "--goal_key gold,combat --beta_count_exponent 0 --extrinsic_reward 0.3 --gamma 0.5")
     flags.check(config)
     first, second = config.terms()
@@ -259,7 +259,7 @@ def test_a_goal_with_commas_is_one_text(line, goal):
     flags.check(config)
 
 
-def test_what_belongs_to_the_run_is_no_list():
+def test_settings_of_the_run_are_no_lists():
     plugins = "tests.support.corridor_plugin,tests.support.memory_env"
     config = parse(TWO + f"--label_store a,b.sqlite --experiment x,y --wandb_proj p,q,r --plugin {plugins}")
     assert (config.run.experiment, config.run.wandb_proj) == ("x,y", "p,q,r")
@@ -359,7 +359,7 @@ def test_a_resumed_run_keeps_its_rewards(types):
 
 @pytest.mark.parametrize("again", ["online_cls", "online_cls,online_cls,online_cls", "online_cls,online_motif"])
 def test_a_resumed_run_keeps_the_number_of_rewards_of_one_type(again):
-    """Each has a state of its own."""
+    """Each has a separate state."""
     old = parse("--llm_reward_type online_cls,online_cls --llm_reward_coeff 1")
     with pytest.raises(UserError, match="--llm_reward_type=online_cls,online_cls, or choose another"):
         check_resume(old, parse(f"--llm_reward_type {again} --llm_reward_coeff 1"))
@@ -387,7 +387,7 @@ def test_a_resumed_run_may_have_other_coefficients():
         "--with_vtrace False",
     ],
 )
-def test_what_is_not_carried_over_is_refused_by_name(line):
+def test_flag_that_is_not_carried_over_is_refused_by_name(line):
     assert line.split()[0].split("=")[0] in message(GIVEN + line)
 
 
@@ -403,7 +403,7 @@ def test_what_is_not_carried_over_is_refused_by_name(line):
         "--use_cpc=false --seed 4",
     ],
 )
-def test_what_is_done_anyway_is_accepted(line):
+def test_flag_that_asks_for_the_default_is_accepted(line):
     flags.check(parse(GIVEN + line))
 
 

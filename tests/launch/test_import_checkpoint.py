@@ -59,7 +59,7 @@ def refusal(capsys, *words: str) -> str:
 
 
 def resume(command_line: list[str]) -> TrainState:
-    """What launch.train would go on with, given the command line that was printed."""
+    """Returns the state from which launch.train resumes, given the command line that was printed."""
     config = flags.parse(command_line)
     flags.check(config)
     plan = Plan(config)

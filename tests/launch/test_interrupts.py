@@ -33,7 +33,7 @@ def ended(process: subprocess.Popen) -> tuple[int, str]:
 
 @pytest.mark.parametrize("program", ["train", "evaluate", "play", "sweep", "report", "ask", "plot"])
 def test_program_that_starts_leaves_with_a_line(program, tmp_path):
-    # The first thing that a program imports; Python's own start, before it, is not ours.
+    # The first thing that a program imports; Python's start, before it, is not ours.
     (tmp_path / "ready").write_text("")
     hook = f"import sys; sys.argv[0] = '-m'; import launch; open({str(tmp_path / 'ready')!r}, 'w').write('x')"
     process = started("-c", f"{hook}; import time; import launch.{program}; time.sleep(60)")

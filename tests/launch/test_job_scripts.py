@@ -45,7 +45,7 @@ def test_bash_reads_it(script):
 @pytest.mark.parametrize(
     "script, words, gpus",
     [
-        (NODE, SERVED.format("node0:10007"), "4,5 4,5"),  # Slurm shows each step its own
+        (NODE, SERVED.format("node0:10007"), "4,5 4,5"),  # Slurm shows each step its GPUs
         (BESIDE, SERVED.format("127.0.0.1:10007"), "4 5"),
         (LOCAL, SERVED.format("127.0.0.1:9001"), "4 5"),
         (ALONE, WORDS, " 4,5"),
@@ -130,7 +130,7 @@ def test_a_job_whose_training_is_ended_before_it_listens_ends_after_three_restar
 @pytest.mark.parametrize("script", [NODE, BESIDE, ALONE])
 def test_a_job_whose_task_is_killed_goes_back_into_the_queue_three_times(scripts, script):
     for number in range(1, 5):
-        (scripts.folder / "serving").unlink(missing_ok=True)  # by which the last start's server answers
+        (scripts.folder / "serving").unlink(missing_ok=True)  # the last start's server answers by it
         assert scripts.start(script, "kill -KILL $$", SLURM_RESTART_COUNT="9").wait(30) == 137
         assert scripts.read("scontrol.log") == "requeue 7\n" * min(number, 3)
     assert "killed more than 3 times, see killed-7.log" in scripts.read("output")
@@ -231,17 +231,17 @@ def test_a_time_limit_is_one_of_no_job(scripts, script, secs, code):
     assert ("starts again from 0 at each start of a job" in scripts.read("output")) == (script == BESIDE)
 
 
-@pytest.mark.parametrize("flag", [["--llm_model", "own/one's"], ["-llm-model=own/one's"], []])
+@pytest.mark.parametrize("flag", [["--llm_model", "user/one's"], ["-llm-model=user/one's"], []])
 def test_the_model_is_the_flag_s_where_the_environment_names_none(scripts, flag):
     words = ["--llm_reward_type=online_cls", "--llm_reward_coeff=0.4", *flag]
     environment = dict(REAL=sys.executable, PYTHONPATH=str(LAUNCH.parent), MODEL="")
     assert scripts.start(LOCAL, "exit 0", *words, **environment).wait(60) == 0
-    model = "own/one's" if flag else "meta-llama/Llama-3.1-8B-Instruct"
+    model = "user/one's" if flag else "meta-llama/Llama-3.1-8B-Instruct"
     assert scripts.read("served").startswith(f"{model} ")
     assert scripts.read("trained").endswith(f"--llm_model {model}\n")
 
 
-def test_without_curl(scripts):
+def test_missing_curl_is_one_line(scripts):
     for name in ("dirname", "bash", "env", "date", "setsid"):
         (scripts.folder / "bin" / name).symlink_to(shutil.which(name))
     (scripts.folder / "bin" / "curl").unlink()
@@ -271,12 +271,12 @@ def test_an_array_has_a_folder_a_seed(scripts):
     assert scripts.start(ALONE, "exit 0", "--lr", "1", **ARRAY).wait(30) == 0
     words = "-m launch.train --lr 1 --on_sigusr1 stop --seed 4 --experiment {}_seed4"
     assert scripts.read("trained").strip() == words.format("score")
-    assert scripts.start(ALONE, "exit 0", "--lr", "1", ONI_EXPERIMENT="own", **ARRAY).wait(30) == 0
-    assert scripts.read("trained").strip() == words.format("own")
+    assert scripts.start(ALONE, "exit 0", "--lr", "1", ONI_EXPERIMENT="chosen", **ARRAY).wait(30) == 0
+    assert scripts.read("trained").strip() == words.format("chosen")
 
 
 def test_a_task_of_an_array_goes_back_into_the_queue_alone(scripts):
-    """That which has the array's own id."""
+    """The one with the array's id."""
     process = scripts.start(ALONE, **ARRAY)
     scripts.wait_for("trained")
     os.kill(process.pid, signal.SIGUSR1)

@@ -36,7 +36,7 @@ SMALL = {
 }
 LEARNS_A_MODEL = {"reward_model_lr": 1e-3, "reward_model_batch_size": 64}
 PAYS_LESS = {"llm_reward_coeff": 0.02, "remove_duplicated_obs": True}
-ELLM = {  # who suggests goals, and what reaches them
+ELLM = {  # suggester, and what reaches the goals
     "ellm_llm": ("model", "strict"),
     "ellm_oracle": ("oracle", "strict"),
     "ellm_novelty": ("all", "tried"),

@@ -1,4 +1,4 @@
-"""What programs print at their ends: commands that are accepted as they stand, and that go on with what was made."""
+"""Commands that programs print at their ends: they are accepted as they stand, and continue with the result."""
 
 import importlib
 import os
@@ -103,7 +103,7 @@ def test_training_that_was_interrupted_goes_on_and_is_looked_at(interrupted):
     assert accepted(printed(shown)["train"]).run == further.run and len(shown.splitlines()) == 7
 
 
-def test_nothing_is_offered_for_a_run_that_saved_nothing(tmp_path, monkeypatch, capsys):
+def test_no_command_is_offered_for_a_run_without_a_checkpoint(tmp_path, monkeypatch, capsys):
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("a plugin's")
 
@@ -142,7 +142,7 @@ def test_a_run_that_a_plugin_ended_says_where_it_was_saved(tmp_path, monkeypatch
 
 
 @pytest.mark.slow
-def test_of_several_processes_the_first_prints_the_command_of_each(tmp_path):
+def test_primary_process_prints_the_command_of_each(tmp_path):
     def finish(*words: list[str]) -> list[str]:
         programs = [Launched("launch.train", *run_words) for run_words in words]
         outputs = [program.finish(120) for program in programs]
@@ -160,7 +160,7 @@ def test_of_several_processes_the_first_prints_the_command_of_each(tmp_path):
     assert "resumed at 512 environment steps" in resumed[0] and "saved at 1,024" in resumed[0]
 
 
-def test_of_slurm_s_processes_the_first_prints_how_all_are_started(monkeypatch):
+def test_primary_process_under_slurm_prints_how_all_are_started(monkeypatch):
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
     config = flags.parse([*CATCH, "--experiment=x"])
     for index in range(4):
@@ -189,7 +189,7 @@ def test_a_job_that_was_submitted_goes_on_by_submitting_it_again(monkeypatch, ca
     assert flags.parse(further.partition(" -- ")[2].split()[-1:]).run.train_for_env_steps == 7
 
 
-def test_from_pairs_to_training(tmp_path, monkeypatch, capsys):
+def test_printed_commands_lead_from_pairs_to_training(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     words = "--directory=d --num_pairs=8 --num_envs=2 --num_env_steps=200 --root_env=NetHackScore-v1"
     assert collect_pairs.main(words.split()) == 0
@@ -214,7 +214,7 @@ def test_the_labels_of_the_judge_are_those_that_a_reward_is_trained_on(tmp_path,
 
 
 @pytest.mark.slow
-def test_from_episodes_to_training(tmp_path, monkeypatch, capsys):
+def test_printed_commands_lead_from_episodes_to_training(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     words = f"--directory=s --policy=random --root_env={BABYAI} --episodes=4 --max_episode_steps=30"
     assert collect_segments.main(words.split()) == 0
@@ -236,12 +236,12 @@ def test_from_episodes_to_training(tmp_path, monkeypatch, capsys):
     assert flags.parse(words_of(printed(capsys.readouterr().out)["train"])).reward.reward_dir == "s_goals"
 
 
-def test_what_was_asked_is_trained_with(capsys):
+def test_asked_prompt_is_trained_with(capsys):
     words = ["--config=score_retrieval", "--goal=The player's gold.", "--message=You kill the newt!"]
     assert ask.main(words) == 0
     config = accepted(printed(capsys.readouterr().out)["train"])
     assert config == flags.parse(words[:2])
-    assert ask.main(["--llm_reward_type=online_cls", words[2]]) == 0  # without a coefficient
+    assert ask.main(["--llm_reward_type=online_cls", words[2]]) == 0  # a coefficient is missing
     assert "next:" not in capsys.readouterr().out
 
 
@@ -326,4 +326,4 @@ def test_device_and_defaults(monkeypatch):
     assert command("evaluate", EvaluationConfig()).endswith("-m launch.evaluate --device cpu")
     monkeypatch.delenv("JAX_PLATFORMS")
     line = command("train", Config(), config="score_motif", root_env=Config().env.root_env, reward_dir="r")
-    assert flags.parse(words_of(line)).env.root_env == Config().env.root_env  # that of the file is another
+    assert flags.parse(words_of(line)).env.root_env == Config().env.root_env  # the file has another

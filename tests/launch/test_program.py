@@ -30,9 +30,9 @@ def test_a_signal_ends_it(number, code, told):
 
 
 @pytest.mark.parametrize("name", ["inspect_reward", "report", "plot", "import_checkpoint", "ls", "submit"])
-def test_these_do(name, monkeypatch):
+def test_brief_programs_run_as_such(name, monkeypatch):
     module = __import__(f"launch.{name}", fromlist=["main"])
-    for target in (program, module):  # which makes others' `main`, or has imported it
+    for target in (program, module):  # the module makes others' `main`, or has imported it
         monkeypatch.setattr(target, "run_brief_program", lambda *words: 77, raising=False)
     assert module.main([]) == 77
 

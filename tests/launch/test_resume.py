@@ -19,7 +19,7 @@ VALUES |= {"llm_reward_type": "none", "train_for_env_steps": 256}
 
 @pytest.fixture
 def folder(tmp_path):
-    """Of a run of a sweep, with a checkpoint."""
+    """Folder of a sweep's run with a checkpoint."""
     path = tmp_path / "runs" / "sweep" / "seed=1"
     (path / "checkpoints" / "256").mkdir(parents=True)
     config = with_values(Config(), {**VALUES, "train_dir": str(tmp_path / "runs"), "experiment": "sweep/seed=1"})
@@ -79,7 +79,7 @@ def test_a_name_in_place_of_a_folder_is_answered_with_the_folder(tmp_path, monke
     assert "--resume first: there is no such folder; name the run's folder, train_dir/first" in capsys.readouterr().err
 
 
-def test_without_a_checkpoint_it_says_how_to_begin_again(folder, capsys):
+def test_run_without_a_checkpoint_says_how_to_begin_again(folder, capsys):
     (folder / "checkpoints" / "256").rmdir()
     assert train.main(["--resume", str(folder)]) == 2
     error = capsys.readouterr().err

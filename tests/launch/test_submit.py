@@ -46,7 +46,7 @@ def test_nodes(capsys):
     assert "ONI_EXPERIMENT=x" in lines  # whatever --sbatch "--job-name" says
 
 
-def test_server_on_a_node_of_its_own(capsys):
+def test_server_on_a_separate_node(capsys):
     words = ["--server=node", "--server_gpus=2", "--server_command=serve it", "--sbatch=--partition=gpu --exclusive"]
     text = "\n".join(shown(capsys, *words, "--nodes=2", training=[*TRAINING, "--llm_model=big one"]))
     server, trainers = text.split("#SBATCH hetjob\n")
@@ -93,7 +93,7 @@ def test_times(time, secs):
     assert submit._secs(time) == secs
 
 
-def test_without_gpus(capsys):
+def test_job_without_gpus(capsys):
     assert "#SBATCH --gres=none" in shown(capsys, "--gpus_per_node=0")
 
 
@@ -117,7 +117,7 @@ def test_warns_of_labels_by_rules(capsys, words, training, warns):
     assert ("rule-based judge, not from an LLM: add --server" in capsys.readouterr().err) == warns
 
 
-def test_what_slurm_told_this_process_is_not_the_new_jobs(sbatch, monkeypatch):
+def test_variables_of_this_job_do_not_reach_the_new_one(sbatch, monkeypatch):
     for name in ("SLURM_JOB_ID", "SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT"):
         monkeypatch.setenv(name, name.lower())
     assert submit.main(["--", *TRAINING]) == 0
@@ -164,14 +164,14 @@ def test_bad_input_is_one_line(sbatch, capsys, words, training, told):
     assert not sbatch.exists()
 
 
-def test_without_sbatch(monkeypatch, capsys, tmp_path):
+def test_missing_sbatch_is_one_line(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert submit.main(["--", *TRAINING]) == 2
     printed = capsys.readouterr()
     assert printed.err.startswith("error: there is no sbatch on this machine") and not printed.out
 
 
-def test_what_sbatch_refuses(sbatch, capsys):
+def test_refusal_by_sbatch_is_one_line(sbatch, capsys):
     (sbatch.parent / "sbatch").write_text("#!/bin/sh\necho sbatch: error: invalid partition >&2\necho >&2\nexit 1\n")
     assert submit.main(["--server=beside", "--", *TRAINING]) == 2
     assert capsys.readouterr().err == "error: sbatch refused the job: sbatch: error: invalid partition\n"

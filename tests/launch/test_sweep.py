@@ -46,7 +46,7 @@ def test_all_combinations_and_their_results(stand_in, tmp_path, capsys):
     assert last["runs"] == ["high_seed=1_batch_size=64", "high_seed=2_batch_size=64"] and last["seeds"] == [1, 2]
     assert last["mean_return"]["values"] == pytest.approx([1.9, 2.9])
     assert last["mean_return"]["mean"] == pytest.approx(2.4)
-    assert last["mean_return"]["interval"] is None  # of two
+    assert last["mean_return"]["interval"] is None  # two have none
     lines = capsys.readouterr().out.splitlines()
     assert sum("starts; output:" in line for line in lines) == 8 and "[8 of 8 done" in lines[15]
     assert [line.split("|")[1].strip() for line in lines[18:22]] == [f"{a}, batch_size={b}" for a, b in cells]
@@ -57,7 +57,7 @@ def test_all_combinations_and_their_results(stand_in, tmp_path, capsys):
     assert f"{last['mean']:.3g} [" in capsys.readouterr().out
 
 
-def test_of_reward_types_none_goes_without_the_coefficient(tmp_path, capsys):
+def test_reward_type_none_goes_without_the_coefficient(tmp_path, capsys):
     training = [word for word in CATCH if "reward" not in word] + ["--llm_reward_coeff=0.1"]
     assert run(tmp_path, "llm_reward_type=none,rnd", "seed=1", "--dry_run", training=training) == 0
     none, rnd = capsys.readouterr().out.splitlines()
@@ -164,7 +164,7 @@ def test_sizes_that_are_left_to_the_machine_are_those_of_the_run(stand_in, tmp_p
     assert f"(batch_size: {chosen.learner.batch_size} -> 64)" in capsys.readouterr().err
 
 
-def test_what_is_finished_has_the_summary_s_time(stand_in, tmp_path, capsys):
+def test_finished_run_has_the_summary_s_time(stand_in, tmp_path, capsys):
     """The last save may find a checkpoint of the same steps, from before the limit of time."""
     end(tmp_path / "s" / "seed=1", 200, 59.0)
     (tmp_path / "s" / "seed=1" / "summary.json").write_text(json.dumps({"env_steps": 200, "train_secs": 60.1}))
@@ -172,7 +172,7 @@ def test_what_is_finished_has_the_summary_s_time(stand_in, tmp_path, capsys):
     assert capsys.readouterr().out == "\n"
 
 
-def test_what_a_start_before_wrote_is_not_counted_twice(tmp_path):
+def test_rows_of_an_earlier_start_are_not_counted_twice(tmp_path):
     (planned,) = plan(["seed=1"], [], [*CATCH, "--train_for_seconds=60"], str(tmp_path / "s"))
     write_run(pathlib.Path(planned.folder), [row(200, 30.0)])
     before = last_row(planned.folder)
@@ -191,7 +191,7 @@ def test_a_time_limit_counts_over_all_starts(stand_in, tmp_path, capsys):
     assert [line.split()[-1] for line in capsys.readouterr().out.splitlines()] == ["--experiment=s/seed=2"]
 
 
-def test_what_no_checkpoint_holds_is_trained_again(stand_in, tmp_path, capsys):
+def test_steps_that_no_checkpoint_holds_are_trained_again(stand_in, tmp_path, capsys):
     """After a second Ctrl-C, and where the disk was full, the summary counts more than can be resumed."""
     folder = tmp_path / "s" / "seed=1"
     end(folder, 200, 20.0)
@@ -238,7 +238,7 @@ def test_jobs_by_default(monkeypatch):
     def jobs(**values) -> int:
         return sweep.default_jobs([with_values(Config(), values)])
 
-    assert jobs() == 1 and jobs(num_workers=7) == 2 and jobs(num_workers=1) == 5  # of 16 GiB
+    assert jobs() == 1 and jobs(num_workers=7) == 2 and jobs(num_workers=1) == 5  # 16 GiB
     assert jobs(actor_pool="serial") == jobs(root_env="Crafter-v1") == 5
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     assert jobs(root_env="Crafter-v1") == 2 and jobs(num_workers=1) == 1

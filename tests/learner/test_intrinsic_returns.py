@@ -19,7 +19,7 @@ def played(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def expected(rewards: np.ndarray, ended: np.ndarray, env: int) -> list[np.ndarray]:
-    """Of one environment, episode by episode."""
+    """Returns one environment's sums, episode by episode."""
     cuts = np.flatnonzero(ended[:, env]) + 1
     return [episode.sum(axis=1) for episode in np.split(rewards[..., env].astype(float), cuts, axis=1)[: len(cuts)]]
 
@@ -33,7 +33,7 @@ def add(returns: IntrinsicReturns, steps, times: slice, envs: list[int], gaps: l
 
 
 @pytest.mark.parametrize("size", [1, 5, 24])
-def test_they_are_the_same_however_episodes_are_cut_into_batches(size):
+def test_returns_do_not_depend_on_the_cuts_between_batches(size):
     steps = played()
     returns = IntrinsicReturns(LABELS)
     found = []
@@ -59,8 +59,8 @@ def test_a_batch_may_hold_several_trajectories_of_an_environment():
     np.testing.assert_array_equal(whole.save()["intrinsic_returns"], halves.save()["intrinsic_returns"])
 
 
-def test_what_is_not_known_whole_is_not_reported():
-    """Of the second environment a trajectory was dropped; a reward of the third is not finite."""
+def test_incomplete_returns_are_not_reported():
+    """The second environment lacks a trajectory; a reward of the third is not finite."""
     rewards, is_first, ended = played()
     ended[:], is_first[1:] = False, False
     ended[[11, 23]], is_first[12] = True, True

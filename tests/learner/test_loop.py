@@ -120,7 +120,7 @@ def test_update_and_gradient_step_start_from_the_same_reward_and_are_joined():
     assert learner.state.reward_state == {"scored": 2, "learnt": 16}
 
 
-def test_when_no_more_steps_are_due_it_waits():
+def test_learner_waits_when_no_more_steps_are_due():
     learner = Scripted(Counting(2), [False, False, False], True)
     assert learner.step() is None
     assert learner.state.reward_state == 2

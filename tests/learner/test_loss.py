@@ -91,7 +91,7 @@ class TestLag:
     lags = np.where(at((1, 0), (4, 2)), LEARNER.max_policy_lag, LEARNER.max_policy_lag - 1).astype(np.int32)
     old = lags == LEARNER.max_policy_lag
 
-    def test_they_have_no_gradient(self):
+    def test_old_steps_have_no_gradient(self):
         _, gradients = run(make_trajectory(policy_lags=self.lags))
         for gradient in (gradients["logits"][:-1].any(-1), gradients["values"][:-1] != 0):
             assert not np.any(gradient & self.old)
@@ -114,7 +114,7 @@ class TestLag:
         np.testing.assert_allclose(metrics["exploration_loss"], learner.exploration_loss_coeff * expected, rtol=1e-4)
         np.testing.assert_allclose(metrics["masked_fraction"], 2 / NO_END.size, rtol=1e-5)
 
-    def test_they_take_part_in_the_advantages_mean_and_deviation(self):
+    def test_old_steps_take_part_in_the_advantages_mean_and_deviation(self):
         """The policy loss of the others, their advantages normalised over all."""
         trajectory = make_trajectory(policy_lags=self.lags)
         log_probs = np.log(np.exp(LOGITS) / np.exp(LOGITS).sum(-1, keepdims=True))[:-1]
@@ -140,13 +140,13 @@ class TestLag:
         )
         np.testing.assert_allclose(metrics["value_loss"], 0.5 * squares[~self.old].mean(), rtol=1e-4)
 
-    def test_nothing_young_enough_is_no_nan(self):
+    def test_batch_of_old_steps_alone_is_no_nan(self):
         (loss, _), gradients = run(make_trajectory(policy_lags=np.full_like(self.lags, 99)))
         assert loss == 0 and not any(np.any(x) for x in gradients.values())
 
 
 class TestEnds:
-    """What a step leads to."""
+    """Values at the ends of steps."""
 
     def test_a_cut_is_worth_its_final_observation(self):
         batch = inputs(truncations=at((2, 1)))
@@ -164,7 +164,7 @@ class TestEnds:
         other = targets(batch._replace(truncation_values=batch.truncation_values + 1))
         np.testing.assert_array_equal(other.vs, vs)
 
-    def test_who_dies_with_the_last_step_allowed_is_dead(self):
+    def test_death_at_the_step_limit_is_a_death(self):
         dead = inputs(terminations=at((2, 1)))
         both = dead._replace(truncations=at((2, 1)))
         np.testing.assert_array_equal(targets(both).vs, targets(dead).vs)
@@ -194,7 +194,7 @@ class TestBootstrap:
 
     @pytest.mark.parametrize("bootstrap", ["value", "published"])
     def test_targets_have_no_gradient(self, bootstrap):
-        """Of the values only those that are learnt: not the one after the last step."""
+        """Only values that are learnt have one: not the one after the last step."""
         _, gradients = run(make_trajectory(), dataclasses.replace(LEARNER, bootstrap=bootstrap))
         assert not np.any(gradients["values"][-1])
         assert not np.any(gradients["logits"][-1])
@@ -222,7 +222,7 @@ class TestExploration:
 
 
 class TestRewards:
-    """What is learnt from."""
+    """The learner's rewards."""
 
     coeffs = RewardCoeffs(0.1, {"one": 0.4, "two": 0.2})
 

@@ -22,7 +22,7 @@ from oni_jax.types import Array, ArraySpec, EnvSpec, PyTree, RewardOutput, Traje
 NUM_STEPS, BATCH = 5, 4
 VERSION = np.int32(0)
 SPEC = EnvSpec({"x": ArraySpec((3,), "float32")}, 4, False, ())
-# Without discount or a bound on values: targets that stay where they are, on a fixed batch.
+# Neither discount nor a bound on values: targets that stay where they are, on a fixed batch.
 LEARNER = LearnerConfig(learning_rate=1e-2, gamma=0.0, ppo_clip_value=100.0)
 POLICY = make_policy(NetworkConfig(encoder_custom="mlp_encoder", use_rnn=False, hidden_size=8), SPEC)
 
@@ -92,7 +92,7 @@ def test_same_inputs_give_the_same_bits_and_stay_as_they_are():
     assert all(jax.tree.leaves(changed))
 
 
-@pytest.mark.filterwarnings("error")  # of buffers that could not be reused
+@pytest.mark.filterwarnings("error")  # it warns of buffers that could not be reused
 def test_compiled_it_overwrites_the_state_but_for_what_others_read():
     update, state, batch = build()
     state = jax.tree.map(jnp.array, state)
@@ -101,7 +101,7 @@ def test_compiled_it_overwrites_the_state_but_for_what_others_read():
     rest = jax.tree.leaves(state._replace(params=(), reward_state=()))
     memory = [x.unsafe_buffer_pointer() for x in rest]
     new_state, metrics = compiled(state, batch, VERSION)
-    # Each part in its own place: moments that change places with others are copied first.
+    # Each part in its place: moments that change places with others are copied first.
     new_rest = jax.tree.leaves(new_state._replace(params=(), reward_state=()))
     assert [x.unsafe_buffer_pointer() for x in new_rest] == memory
     jax.tree.map(
@@ -113,7 +113,7 @@ def test_compiled_it_overwrites_the_state_but_for_what_others_read():
     assert all(x.is_deleted() for x in rest)
 
 
-def test_what_an_update_does_not_change_is_not_copied():
+def test_buffers_that_an_update_keeps_are_not_copied():
     _, state, batch = build()
     update = make_update_fn(
         make_loss_fn(POLICY.apply, LEARNER, RewardCoeffs(1.0, {"counting": 0.5})),
@@ -157,7 +157,7 @@ def with_nan_parameter(state: TrainState) -> TrainState:
 
 @functools.cache
 def bad_inputs() -> dict[str, tuple[TrainState, Batch]]:
-    """What makes a bad update -> (state, batch). Of two causes the first is told."""
+    """Cause of a bad update -> (state, batch). The first of two causes is reported."""
     _, state, batch = build()
     intrinsic = batch._replace(features=({"rewards": np.float32(np.nan)},))
     return {
@@ -170,7 +170,7 @@ def bad_inputs() -> dict[str, tuple[TrainState, Batch]]:
     }
 
 
-# The rewards' states have a test of their own below.
+# The rewards' states have a test below.
 @pytest.mark.parametrize("source", [source for source in SOURCES if source != "states of the rewards"])
 def test_a_bad_update_changes_nothing_and_tells_what_was_not_finite_first(source):
     update, _, good_batch = build()

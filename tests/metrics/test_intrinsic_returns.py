@@ -40,7 +40,7 @@ def config(folder, name: str, pool: str) -> Config:
 
 
 @pytest.mark.parametrize(("name", "pool"), [(DEVICE, "auto"), ("none", "serial"), ("none", "auto")])
-def test_they_are_sums_over_the_episodes_that_were_learnt_from(tmp_path, name, pool):
+def test_returns_are_sums_over_episodes_that_were_learnt_from(tmp_path, name, pool):
     terms = [Term("once", Extrinsic(1.0), 1.0), Term("twice", Extrinsic(2.0), 1.0)]
     makers = Makers(rewards=lambda *_: RewardSum(terms))
     with ExitStack() as stack:

@@ -42,7 +42,7 @@ def documented(*prefixes: str) -> set[str]:
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory) -> list[dict]:
-    """What a run without labels writes to its file, and what it hands to its view."""
+    """Rows that a run without labels writes to its file, and those that it hands to its view."""
     folder = tmp_path_factory.mktemp("run")
     seen = []
     with pytest.MonkeyPatch.context() as patch:
@@ -62,7 +62,7 @@ def rows(tmp_path_factory) -> list[dict]:
         patch.setattr(loop, "build_sinks", build_slowly)
         config = small_config(folder, "Catch-v0", 2048)
         build.run(config, StopRequest())
-    assert min(starts) >= ready[0]  # what W&B takes to start is no time of training
+    assert min(starts) >= ready[0]  # W&B's start is no time of training
     written = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
     assert len(written) == len(seen) > 0
     return [*written, *seen]
@@ -95,7 +95,7 @@ def test_names_of_the_annotation_service():
         "annotation/labels_unanswered",
         "annotation/requests_failed",
         "annotation/backlog",
-    }  # these have rows' own names
+    }  # these have rows' names
     assert written - renamed == documented("annotation/")
 
 
@@ -107,7 +107,7 @@ def test_an_accelerator_s_memory():
     device_memory(jax.local_devices()[0].memory_stats())
 
 
-def test_what_is_not_in_the_table_is_found():
+def test_metric_missing_from_the_table_is_found():
     names = ["env_steps", "episode/kills", "annotation/failures/http_503"]
     assert undocumented(names) == []
     wrong = ["env_step", "env_steps2", "loss/new", "episode/", "annotation/failures/a/b"]
@@ -123,4 +123,4 @@ def test_list_of_metrics_names_all():
     assert all(re.fullmatch(r"- `.+`( \([^)]+\))?: .*[^.]", line) for line in lines), lines
     shown = {name for line in lines for name in re.findall(r"`([^`]+)`", line.partition(": ")[0])}
     missing = {name for name in METRICS if not {name, name.rpartition("/")[2]} & shown}
-    assert missing == {f"reward/goals_reliability_{i}" for i in range(1, 9)}  # from _0 to _9
+    assert missing == {f"reward/goals_reliability_{i}" for i in range(1, 9)}  # _0 and _9 are the ends

@@ -58,7 +58,7 @@ def test_jsonl_rows_can_be_read_at_once(tmp_path):
 
 
 def events(folder) -> list:
-    """What the events files in a folder hold; each record is framed by its length and checksums."""
+    """Returns the contents of the events files in a folder; each record is framed by its length and checksums."""
     from tensorboardX.proto.event_pb2 import Event  # type: ignore
     from tensorboardX.record_writer import masked_crc32c
 
@@ -137,7 +137,7 @@ def test_answers_are_text_and_no_page(tmp_path):
     shown = answers_markdown([answer])
     unindented = [
         line for line in shown.split("\n") if not line.startswith("    ")
-    ]  # what is indented is shown as it is
+    ]  # indented lines are shown as they are
     assert unindented == ["", "**unreadable**, by this answer:", "", ""]
     assert "\\x1b[2J<b>Fido</b>" in shown and "(no message)" in shown and "# BAR\\r\\u202e\\ud800" in shown
     shown.encode()

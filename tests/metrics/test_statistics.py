@@ -9,7 +9,7 @@ from oni_jax.settings.fields import printable
 
 
 def rates_of(*points: tuple[float, float]) -> list[float]:
-    """Of a count at these (seconds, total), over a window of 10 s."""
+    """Returns the rates of a count at these (seconds, total), over a window of 10 s."""
     meters = RateMeters(window_secs=10)
     return [meters.update({"a": total}, secs)["a_per_sec"] for secs, total in points]
 
@@ -82,7 +82,7 @@ def test_places_take_from_a_row_what_they_can_hold():
         ("日本", "日本"),
     ],
 )
-def test_what_steers_a_terminal_is_escaped(text, shown):
+def test_control_characters_are_escaped(text, shown):
     assert printable(text) == shown
 
 

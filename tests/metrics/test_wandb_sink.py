@@ -78,7 +78,7 @@ def test_a_package_that_breaks_when_imported_warns_once(monkeypatch, tmp_path, c
     assert told.count("\n") == 1 and "Descriptors cannot be created directly.; install" in told
 
 
-def test_it_gets_numbers_settings_and_nothing_of_the_terminal(fake, key, tmp_path):
+def test_wandb_gets_numbers_and_settings_and_no_terminal_output(fake, key, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"env": {"root_env": "x"}, "run": {"seed": 3}}))
     use(tmp_path, RunConfig(wandb_proj="p", wandb_entity="e", experiment="x"))
     (start,) = fake.starts
@@ -120,13 +120,13 @@ def test_steps_that_it_has_already_are_not_sent_again(monkeypatch, key, tmp_path
     assert fake.rows == [(10, {"a": 2.0}), (12, {"a": 3.0})]
 
 
-def test_without_a_key_it_is_offline_and_says_so(fake, tmp_path, capsys):
+def test_wandb_without_a_key_is_offline_and_says_so(fake, tmp_path, capsys):
     use(tmp_path)
     assert fake.starts[0]["mode"] == "offline" and fake.rows
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_offline_every_start_is_a_run_of_its_own_in_one_group(fake, tmp_path, monkeypatch):
+def test_offline_every_start_is_a_new_run_in_one_group(fake, tmp_path, monkeypatch):
     now = 1000.0
     monkeypatch.setattr("oni_jax.metrics.wandb_sink.time.time", lambda: now)
     use(tmp_path, RunConfig(experiment="x"))
@@ -138,7 +138,7 @@ def test_offline_every_start_is_a_run_of_its_own_in_one_group(fake, tmp_path, mo
 
 
 @pytest.mark.parametrize("mode", ["offline", "disabled", "online"])
-def test_its_own_variable_decides_the_mode(fake, key, tmp_path, monkeypatch, capsys, mode):
+def test_wandb_s_variable_decides_the_mode(fake, key, tmp_path, monkeypatch, capsys, mode):
     monkeypatch.setenv("WANDB_MODE", mode)
     use(tmp_path)
     assert fake.starts[0]["mode"] == mode and capsys.readouterr().err == ""
@@ -167,7 +167,7 @@ def test_a_start_that_fails_ends_no_run(fake, key, tmp_path, capsys):
     assert fake.starts == [] and capsys.readouterr().err.count("\n") == 1
 
 
-def test_it_is_only_used_when_asked_for(fake, key, tmp_path):
+def test_wandb_is_only_used_on_request(fake, key, tmp_path):
     build_sinks(RunConfig(), tmp_path).close()
     assert fake.starts == []
     build_sinks(RunConfig(wandb=True), tmp_path).close()

@@ -1,4 +1,4 @@
-"""Convolutions as matrix products give XLA's own values and gradients."""
+"""Convolutions as matrix products give XLA's values and gradients."""
 
 import jax
 import jax.numpy as jnp

@@ -69,7 +69,7 @@ def test_equals_numpy(rnn_type, num_layers):
 
 
 @pytest.mark.parametrize("rnn_type", REFERENCES)
-def test_nothing_before_a_reset_is_seen_after_it(rnn_type):
+def test_reset_clears_the_memory(rnn_type):
     core, params, state = build(rnn_type, num_layers=2)
     is_first = NEVER.copy()
     is_first[2, 1] = True
@@ -100,7 +100,7 @@ def test_initial_state_is_zero(rnn_type, num_states):
     assert not any(np.any(x) for x in jax.tree.leaves(state))
 
 
-def test_without_layers_the_input_passes():
+def test_input_passes_a_core_without_layers():
     core = RecurrentCore("gru", HIDDEN, 0)
     outputs, state = core.apply({}, INPUTS, (), NEVER)
     np.testing.assert_array_equal(outputs, INPUTS)

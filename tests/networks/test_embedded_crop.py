@@ -48,7 +48,7 @@ def reference(params, inputs) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("num_rows", "num_looked_up"), [(5, 0), (600, 2)])
-def test_it_is_the_reference_and_a_look_up_changes_no_gradient(num_rows, num_looked_up, monkeypatch):
+def test_encoder_equals_the_reference_and_a_look_up_keeps_gradients(num_rows, num_looked_up, monkeypatch):
     encoder, inputs, found = make_embedded_encoder(NETWORK, SPEC), inputs_of(num_rows), []
     for used in (False, True):
         monkeypatch.setattr(cpu, "used", used)
@@ -72,7 +72,7 @@ def test_each_observation_matters():
         assert not np.array_equal(before, apply(params, {**inputs, name: np.zeros_like(x)}))
 
 
-def test_in_bfloat16_it_is_nearly_the_same():
+def test_bfloat16_is_nearly_the_same():
     inputs = inputs_of(600)
     params = make_embedded_encoder(NETWORK, SPEC).init(jax.random.key(0), inputs)
     coarse = make_embedded_encoder(dataclasses.replace(NETWORK, precision="bfloat16"), SPEC).apply(params, inputs)

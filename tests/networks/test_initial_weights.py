@@ -25,7 +25,7 @@ MAX_NORMAL = 6.0  # standard deviations; one in 1e9 numbers is larger
 
 
 class Expected(NamedTuple):
-    """What is known of a layer's weights."""
+    """Known facts of a layer's weights."""
 
     deviation: float
     largest: float  # none is larger
@@ -83,7 +83,7 @@ HEADS = {
 GRU = {
     "core/layer_0/input_kernel": uniform(512),
     "core/layer_0/hidden_kernel": uniform(512),
-    "core/layer_0/input_bias/merged": two_uniform(512),  # of the reset and update gates
+    "core/layer_0/input_bias/merged": two_uniform(512),  # the reset and update gates
     "core/layer_0/input_bias/new": uniform(512),
     "core/layer_0/hidden_new_bias": uniform(512),
 }

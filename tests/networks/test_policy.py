@@ -71,7 +71,7 @@ def test_unroll_equals_steps_and_starts_anew_with_each_episode(changes):
 
     for t in range(6):
         step = {name: x[t : t + 1] for name, x in observations.items()}
-        if t == 3:  # by hand
+        if t == 3:  # a manual reset
             state = jax.tree.map(lambda x: x.at[1].set(0.0), state)
         one, state = apply(params, step, state, jnp.zeros((1, 3), bool))
         np.testing.assert_allclose(one.logits[0], output.logits[t], rtol=1e-4, atol=1e-5)
@@ -151,7 +151,7 @@ def test_pixels_are_shifted_and_scaled():
         (NetworkConfig(rgbcrop=RgbcropConfig(subtype="resnet_impala")), SPEC, "--encoder_type=resnet"),
     ],
 )
-def test_what_cannot_work_is_refused_in_one_line(network, spec, words):
+def test_impossible_networks_are_refused_in_one_line(network, spec, words):
     with pytest.raises(UserError, match=words) as error:
         make_policy(network, spec)
     assert "\n" not in str(error.value)

@@ -84,7 +84,7 @@ def traced_products(name: str, precision: str) -> list[Any]:
 
 
 def is_head(equation) -> bool:
-    """Whether it is a product of the heads or of their gradients: their sizes tell: the number of actions, or 1."""
+    """True for a product of the heads or of their gradients, by their sizes: the number of actions, or 1."""
     shapes = [var.aval.shape for var in (*equation.invars, *equation.outvars)]
     return any(SPEC.num_actions in shape or shape[-1] == 1 for shape in shapes)
 

@@ -22,7 +22,7 @@ def write_dataset(directory: pathlib.Path, arrays: dict[str, np.ndarray]) -> pat
 
 
 def random_dataset(directory: pathlib.Path, num_pairs: int = 20, num_steps: int = 2, seed: int = 0) -> pathlib.Path:
-    """Pairs of messages with numbers of their own in them, so that each pair is asked about."""
+    """Pairs of messages with different numbers in them, so that each pair is asked about."""
     rng = np.random.default_rng(seed)
     chosen = rng.integers(len(MESSAGES), size=(num_pairs, 2, num_steps))
     texts = [[[MESSAGES[k] for k in side] for side in pair] for pair in chosen.tolist()]

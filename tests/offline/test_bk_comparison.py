@@ -100,7 +100,7 @@ def test_actions_that_the_environment_lacks_are_refused(tmp_path, labelled, caps
 
 @pytest.mark.slow
 def test_training_learns(tmp_path, segments, capsys):
-    """What it learns agrees with the rule on pairs that it was not trained on."""
+    """The trained model agrees with the rule on pairs that it was not trained on."""
     assert annotate(tmp_path, segments, "--num_pairs 1500") == 0
     assert train(tmp_path, "--num_epochs 6 --batch_size 32") == 0
     accuracy = float(capsys.readouterr().out.split("test accuracy ")[-1].split(",")[0])

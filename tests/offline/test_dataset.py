@@ -25,7 +25,7 @@ def refusal(directory, keys, read=lambda dataset: None) -> str:
     return str(error.value)
 
 
-def test_what_is_created_is_read_back(tmp_path):
+def test_created_dataset_is_read_back(tmp_path):
     created = create_dataset(str(tmp_path), {"data/message": ((3, 2, 4, 256), "uint8"), "info/score": ((3, 2), "<i8")})
     created["data/message"][1, 0, 2, :2] = 65, 66
     created["info/score"][2] = 5, 7
@@ -160,7 +160,7 @@ def test_headers_that_claim_what_is_not_there(tmp_path, contents, writable):
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)])
-def test_what_is_no_file_is_refused(tmp_path, make):
+def test_path_without_a_file_is_refused(tmp_path, make):
     random_dataset(tmp_path)
     (tmp_path / "info" / "score.npy").unlink()
     make(tmp_path / "info" / "score.npy")

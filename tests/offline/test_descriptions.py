@@ -39,7 +39,7 @@ def test_statistics_are_those_of_the_last_step():
 
 
 @pytest.mark.parametrize("use_messages, use_blstats", [(True, False), (True, True), (False, True)])
-def test_what_a_description_holds(tmp_path, use_messages, use_blstats):
+def test_parts_of_a_description(tmp_path, use_messages, use_blstats):
     write_dataset(
         tmp_path,
         {"data/message": padded([[[b"one"], [b""]]] * 2), "data/blstats": np.ones((2, 2, 1, 27), np.int32)},

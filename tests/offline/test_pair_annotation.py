@@ -40,7 +40,7 @@ class StandIn:
         self.again: list[tuple[Item, str]] = []
         self.second = READABLE
         self.num_open = self.most_open = 0
-        self.secs = 0.001  # that an answer takes
+        self.secs = 0.001  # time of an answer
 
         self.tokens, self.events = Counter[str](), Counter[str]()
         self.servers = Servers(())
@@ -134,7 +134,7 @@ def test_a_server_at_fault_is_waited_for_and_costs_no_retries(ask):
     assert len(labels) == len(ITEMS) and "20 requests failed" in printed and "put aside" not in printed
 
 
-def test_after_a_request_to_stop_no_more_pairs_are_described(ask, monkeypatch):
+def test_stop_request_ends_the_description_of_pairs(ask, monkeypatch):
     stop, described = StopRequest(), []
 
     def describe(preference, dataset, rows):

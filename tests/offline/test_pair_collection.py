@@ -28,7 +28,7 @@ from tests.support.full_disk import full_disk
 
 
 def sample(directory: pathlib.Path, num_pairs: int, length: int, num_steps: int, seed: int = 0) -> np.ndarray:
-    """[P, 2, L, 3]: (game, episode, step in it), of three games with episodes of lengths of their own."""
+    """[P, 2, L, 3]: (game, episode, step in it), of three games with episodes of different lengths."""
     directory.mkdir()
     blstats = np.zeros((3, 27), np.int64)
     sampler = SubepisodeSampler(str(directory), {"blstats": blstats}, num_pairs, length, np.random.default_rng(seed))
@@ -195,7 +195,7 @@ def test_a_full_disk_is_told_in_a_line_before_anything_is_played(tmp_path, capsy
     assert os.listdir(tmp_path) == []
 
 
-def test_what_a_killed_run_leaves_is_removed_by_the_next(tmp_path):
+def test_leftovers_of_a_killed_collection_are_removed_by_the_next(tmp_path):
     words = [f"--directory={tmp_path / 'a'}", "--num_env_steps=1000000000"]
     with subprocess.Popen([sys.executable, "-m", "launch.collect_pairs", *words], stdout=subprocess.DEVNULL) as killed:
         while not list(tmp_path.glob("*/data/*.npy")):

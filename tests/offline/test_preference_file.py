@@ -21,7 +21,7 @@ def test_chunks_share_the_rows_out():
         assert max(map(len, chunks)) - min(map(len, chunks)) <= 1
 
 
-def test_what_is_unreadable_is_finished_and_what_is_published_needs_nothing_beside_it(tmp_path):
+def test_unreadable_rows_are_finished_and_a_published_file_stands_alone(tmp_path):
     with PreferenceFile(str(tmp_path), "a", 4, range(4)) as file:
         assert file.unfinished().tolist() == [0, 1, 2, 3]
         file.write(np.array([1, 2]), np.array([2, 3]))
@@ -64,7 +64,7 @@ def test_a_full_disk_is_told_in_a_line_and_nothing_stays(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.npy", "a.unreadable"])
-def test_nothing_is_written_through_a_link(tmp_path, name):
+def test_no_write_follows_a_link(tmp_path, name):
     (tmp_path / "preference").mkdir()
     np.save(tmp_path / "preference" / "a.npy", np.full(3, 3, np.int8))
     victim = tmp_path / "victim"

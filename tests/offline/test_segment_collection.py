@@ -100,7 +100,7 @@ def _seed() -> int:
 
 
 def test_a_policy_that_reads_captions(tmp_path):
-    """Of an environment that does not show them itself."""
+    """The environment does not show captions itself."""
     settings = {"root_env": "Catch-v0", "encoder_custom": "generic_encoder", "hidden_size": 8, "language_state": True}
     write_run(tmp_path / "run", {**settings, "llm_reward_type": "none"})
     words = f"--train_dir={tmp_path} --experiment=run --episodes=2 --directory={tmp_path / 'made'} --root_env=Catch-v0"

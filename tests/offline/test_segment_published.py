@@ -111,7 +111,7 @@ def changed(segment: Segment, **changes) -> dict:
 
 
 @pytest.mark.parametrize("read", [read_episodes, read_published_preferences])
-def test_nothing_runs(read, tmp_path, monkeypatch):
+def test_pickles_never_run(read, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     whole = objects([Runs()])
     np.save("array.npy", whole, allow_pickle=True)

@@ -31,7 +31,7 @@ def test_bk_s_published_shaping_is_the_recorded_one(name):
         phi, shaped, moments, divided, sums, constants = (
             recorded[key]
             for key in (
-                "raw/intrinsic_rewards",  # of five updates; the first row is the one carried over
+                "raw/intrinsic_rewards",  # five updates; the first row is the one carried over
                 "shaped/shaped_rewards",
                 "normalised/rms",
                 "normalised/intrinsic_rewards",

@@ -51,12 +51,12 @@ def test_equal_values_equal_intervals_whatever_the_memory(monkeypatch):
     values = np.random.default_rng(3).normal(size=50)
     before = bootstrap_interval(values)
     assert bootstrap_interval(values.copy()) == before
-    monkeypatch.setattr(statistics, "RESAMPLED_AT_ONCE", 50 * 700)  # in pieces of 700 resamples
+    monkeypatch.setattr(statistics, "RESAMPLED_AT_ONCE", 50 * 700)  # pieces of 700 resamples
     assert bootstrap_interval(values) == before
 
 
 def test_runs_are_resampled_within_their_task():
-    """Of tasks whose runs agree nothing is unknown, however much the tasks differ."""
+    """Tasks whose runs agree leave nothing unknown, however much the tasks differ."""
     tasks = [np.full((2, 3), 1.0), np.full((2, 5), 9.0)]
     low, high = stratified_bootstrap(tasks, lambda runs: runs.mean(axis=-1), 100)
     assert low.tolist() == high.tolist() == [6.0, 6.0]

@@ -66,7 +66,7 @@ def test_equals_definition_off_policy(clip_rho, clip_c, jit):
         np.testing.assert_allclose(output.pg_advantages, advantages, rtol=1e-4, atol=1e-5)
 
 
-def test_on_policy_targets_are_discounted_returns():
+def test_targets_on_policy_are_discounted_returns():
     sequence = off_policy_sequence(0) | {"ratios": np.ones(T)}
     sequence |= {name: np.zeros(T, bool) for name in ("terminations", "truncations")}
     discounts = 0.9 ** np.arange(T)
@@ -75,7 +75,7 @@ def test_on_policy_targets_are_discounted_returns():
 
 
 @pytest.mark.parametrize("lambda_", [0.0, 0.6, 0.95, 1.0])
-def test_on_policy_with_lambda_it_is_gae(lambda_):
+def test_vtrace_on_policy_with_lambda_is_gae(lambda_):
     gamma = 0.9
     for seed in range(5):
         sequence = off_policy_sequence(seed) | {"ratios": np.ones(T)}
@@ -92,7 +92,7 @@ def test_on_policy_with_lambda_it_is_gae(lambda_):
         np.testing.assert_allclose(output.vs, advantages + values, rtol=1e-5, atol=1e-5)
 
 
-def test_nothing_crosses_an_episodes_end():
+def test_episode_ends_cut_targets():
     sequence = off_policy_sequence(1)
     for end in ("terminations", "truncations"):
         ended = sequence | {name: np.zeros(T, bool) for name in ("terminations", "truncations")}

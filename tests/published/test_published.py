@@ -14,7 +14,7 @@ from tests.golden.check import read
 from tests.golden.networks import weights_of
 
 DATA = pathlib.Path(__file__).parents[1] / "golden" / "data"
-# Of torch.nn.LSTM(2, 3) with element i of each parameter sin(0.7 i), for inputs cos(0.3 i).
+# Outputs of torch.nn.LSTM(2, 3) with element i of each parameter sin(0.7 i), for inputs cos(0.3 i).
 PYTORCH_LSTM_OUTPUTS = [
     [-0.2199453, -0.7097758, -0.6119808],
     [-0.1446291, -0.8156206, -0.8781021],

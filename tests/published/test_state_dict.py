@@ -27,7 +27,7 @@ def test_networks_are_found_at_any_depth_under_any_prefix(prefix):
         assert network.weights["a.bias"].dtype == np.float32
 
 
-def test_what_stands_beside_the_network_is_left_out_and_named():
+def test_other_parts_of_a_file_are_left_out_and_named():
     for others in (
         {"reward_model.net.0.weight": ONES},
         {"actor_critic.mean": ONES, "actor_critic.weights.count": ONES},
@@ -64,7 +64,7 @@ def test_npz_files_are_read_without_pytorch(tmp_path, monkeypatch):
     assert "can't be read (ValueError)" in refusal(path)
 
 
-def test_without_pytorch_one_line_tells_so(tmp_path, monkeypatch):
+def test_missing_pytorch_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     path = tmp_path / "a.pth"
     path.write_bytes(b"")

@@ -19,7 +19,7 @@ from oni_jax.learner.peers.contributions import Contribution, merge_contribution
 from oni_jax.learner.shards import pack_shards, shard_score
 from oni_jax.networks import ragged
 from oni_jax.networks.glyphs import make_ranking_network
-from oni_jax.parallel import Replicas, all_gather, mean, own_shard
+from oni_jax.parallel import Replicas, all_gather, local_shard, mean
 from oni_jax.rewards.base import Reward, Scorer
 from oni_jax.rewards.combine import Paid, Potential
 from oni_jax.rewards.oni.reward_model import QUANTILES, RewardModel, save_reward_model
@@ -36,7 +36,7 @@ from oni_jax.types import EVERYTHING, Annotation, CaptionBatch, PyTree, RewardOu
 from oni_jax.worlds.base import Collected
 from tests.rewards.bk.preference_models import HORIZON, write_untrained
 from tests.rewards.word_vector_files import write_text
-from tests.support import potential_plugin, signals_plugin  # which register their own
+from tests.support import potential_plugin, signals_plugin  # they register their types
 from tests.support.documented import undocumented
 from tests.support.labelled import labelled
 from tests.support.processes import equal_on_devices
@@ -53,7 +53,7 @@ NETWORK = NetworkConfig(
     torchbeast=TorchbeastConfig(msg_model="lt_cnn_small", hidden_dim=16),
 )
 ELLM_MODEL, OR_MODEL = "ellm by a model", "online_cls or a model"
-VARIANTS = {ELLM_MODEL: "ellm", OR_MODEL: "online_cls"}  # of the types, by settings
+VARIANTS = {ELLM_MODEL: "ellm", OR_MODEL: "online_cls"}  # variants of the types, by settings
 GOALS = {"goals": ["action 1", "newt"], "keys": ["Agent history", "action 2"], "indices": [[0], [0, 1]]}
 POTENTIAL = """
 def compute_reward(obs, past_obs, past_actions):
@@ -131,7 +131,7 @@ def config_of(name, files, root_env=NETHACK, **settings) -> Config:
     annotation = AnnotationConfig(llm_batch_size=20, goal=goal)
     suggester = "model" if name == ELLM_MODEL else {CATCH: "llm", NETHACK: "oracle"}[root_env]
     goals = GoalConfig(suggester=suggester) if is_ellm else GoalConfig()
-    root_env = signals_plugin.NAME if is_ellm else root_env  # which has goals
+    root_env = signals_plugin.NAME if is_ellm else root_env  # it has goals
     config = Config(EnvConfig(root_env=root_env, goals=goals), network=NETWORK, reward=reward, annotation=annotation)
     return with_chosen_env(config)
 
@@ -283,10 +283,10 @@ def test_scoring_is_pure(taught):
     chex.assert_trees_all_equal(first.consts, again.consts)
 
 
-def test_what_scoring_keeps_outlasts_the_gradient_steps_of_another_reward(taught):
+def test_scoring_state_outlasts_the_gradient_steps_of_another_reward(taught):
     _, rewards, state = taught
     if rewards.steps_due():
-        pytest.skip("it has steps of its own")
+        pytest.skip("it has other steps")
     scored = score(rewards, state, captions_of()).state
     chex.assert_trees_all_equal(rewards.merge(scored, rewards.train_step(state)), scored)
 
@@ -331,7 +331,7 @@ def test_saved_and_restored_it_scores_the_same_bits(taught, files):
     chex.assert_trees_all_equal_shapes_and_dtypes(like, state)
     other.restore(saved)
     chex.assert_trees_all_equal({key: np.array(x) for key, x in other.save().items()}, saved)
-    other.ingest(answers)  # by the label store
+    other.ingest(answers)  # the label store has them
     captions = captions_of()
     chex.assert_trees_all_equal(score(other, state, captions).rewards, score(rewards, state, captions).rewards)
     assert other.steps_due() == rewards.steps_due()
@@ -429,7 +429,7 @@ def test_settings_of_rewards_of_captions_are_refused(name, setting, files):
         check_rewards(config_of(name, files, CATCH, **setting))
 
 
-def test_what_trains_nothing_needs_no_devices_for_a_batch(files, monkeypatch):
+def test_rewards_without_training_need_no_devices_for_a_batch(files, monkeypatch):
     monkeypatch.setattr("jax.devices", lambda *_: [jax.local_devices()[0]] * 3)
     config = config_of("online_motif", files)
     with pytest.raises(UserError, match="--reward_model_batch_size 8: must be a multiple of the 3 devices"):
@@ -450,7 +450,7 @@ def test_a_model_that_is_trained_anew_is_read_anew(tmp_path):
 
 
 def test_several_rewards_add_up_and_keep_apart(files):
-    """Each has its own labels, by its own goal; equal questions are asked once."""
+    """Each has separate labels, by a separate goal; equal questions are asked once."""
     one = config_of("online_cls", files)
     gold = dataclasses.replace(one.annotation, goal="The player wants gold.")
     twice, cosine = (one.reward, gold), config_of("cosine-bow", files)
@@ -471,7 +471,7 @@ def test_several_rewards_add_up_and_keep_apart(files):
     np.testing.assert_array_equal(output.rewards[3], alone)
 
 
-def test_several_rewards_save_and_train_each_their_own(files):
+def test_several_rewards_save_and_train_separately(files):
     config = config_of("online_cls_reward_model", files)
     config = dataclasses.replace(config, others=((config_of("online_motif", files).reward, config.annotation),))
     rewards, other = (make_rewards(config, env_spec(config.env)) for _ in range(2))
@@ -557,14 +557,14 @@ class OwnReward(Reward):
 
     def score(self, state, trajectory, features, key):
         # A draw for each step of the whole batch, whatever devices it is on.
-        noise = own_shard(jax.random.normal(key, (T, B)), axis=1)
+        noise = local_shard(jax.random.normal(key, (T, B)), axis=1)
         rewards = features["worth"][features["index"]] + features["seen"] * state["weights"].sum() + noise
         total = state["total"] + mean(jnp.mean(rewards)) + jnp.mean(all_gather(rewards, axis=1))
         return RewardOutput(rewards, {**state, "total": total})
 
 
 def scored(rewards: RewardSum, replicas: Replicas) -> tuple[RewardOutput, bool]:
-    """What a batch is worth by rewards with random parameters, and whether what they left alone was passed through."""
+    """Returns a batch's scores by rewards with random parameters, and whether unchanged fields were passed through."""
     rng = np.random.default_rng(1)
     x = rng.normal(size=(T, B, 3)).astype(np.float32)
     captions = StepCaptions(*(batch._replace(observations={"x": x}) for batch in captions_of()))

@@ -23,7 +23,7 @@ KEYS = ("combat", "gold", "stairs")
 ABLE = [name for name in BUILT_IN if REWARD_TYPES[name].by_goal]
 UNABLE = [name for name in BUILT_IN if not REWARD_TYPES[name].by_goal]
 KINDS = [*ABLE, each.OR_MODEL]
-LOOKED_UP = ("online_cls", "cosine-bow")  # the models of others begin with weights of their own
+LOOKED_UP = ("online_cls", "cosine-bow")  # the models of others begin with other weights
 
 
 def config_of(name: str, found: dict[str, str], keys=KEYS) -> Config:

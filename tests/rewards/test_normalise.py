@@ -1,4 +1,4 @@
-"""What becomes of raw rewards: thresholds, normalisation, quantiles; and which settings are refused."""
+"""Thresholds, normalisation and quantiles of raw rewards; and refused settings."""
 
 import dataclasses
 from typing import Any, cast
@@ -68,7 +68,7 @@ def test_a_batch_is_added_to_the_moments_before_it_is_normalised(eps, monkeypatc
     assert second.state.moments.count == pytest.approx(80, abs=0.01)
 
 
-def test_without_normalisation_the_model_s_own_numbers_are_given(monkeypatch):
+def test_raw_scores_are_given_without_normalisation(monkeypatch):
     state = RankingState(cast(Any, ()), initial_moments())
     output = scored(ranking(rew_norm=False), monkeypatch, RAW, state)
     np.testing.assert_array_equal(output.rewards, RAW)
@@ -135,7 +135,7 @@ def test_settings_that_can_not_be_are_refused_in_a_line(settings, words):
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
-def test_what_the_environment_or_the_network_lacks_is_told():
+def test_missing_parts_of_the_environment_or_the_network_are_named():
     glyphs = with_values(NETWORK, {"use_glyphs": True})
     reward = RewardConfig(llm_reward_type="online_motif", llm_reward_coeff=0.1)
     with pytest.raises(UserError, match="reads glyphs, which"):

@@ -31,11 +31,11 @@ def rewards_that_save(**saved) -> RewardSum:
         (["a_2", "a", "a"], ("a_2", "a", "a_3")),
     ],
 )
-def test_each_has_a_label_of_its_own(names, labels):
+def test_each_reward_has_a_unique_label(names, labels):
     assert RewardSum([Term(name, Reward(), 1.0) for name in names]).labels == labels
 
 
-def test_what_no_checkpoint_holds_is_refused_by_its_name():
+def test_values_that_no_checkpoint_holds_are_refused_by_name():
     assert rewards_that_save(seen=np.zeros((0, 3))).save()["seen"].shape == (0, 3)
     with pytest.raises(UserError, match=r"--llm_reward_type saving: save\(\) gives seen as Python objects"):
         rewards_that_save(seen=np.array([{}, {}])).save()

@@ -30,7 +30,7 @@ def test_labels_bring_a_burst_while_few_are_held_and_then_one_step_an_update():
     for _ in range(3):
         schedule.on_update(100)
         assert schedule.num_due == 1
-    schedule.num_due = 5  # of earlier labels
+    schedule.num_due = 5  # earlier labels are due
     schedule.on_update(100)
     assert schedule.num_due == 5
 
@@ -51,7 +51,7 @@ def numbers(count, around=3.0):
     return {"x": (around + np.random.default_rng(0).normal(size=count)).astype(np.float32)}
 
 
-def test_it_learns_from_the_rows_held_and_only_from_them():
+def test_trainer_learns_from_the_rows_held_and_only_from_them():
     trainer = trainer_of(reward_model_gradient_steps_per_update=150)
     state = trainer.init({"mean": jnp.float32(0)})
     assert trainer.num_due == 0
@@ -121,7 +121,7 @@ def test_a_bad_step_changes_nothing_and_is_counted():
         after = trainer.train_step(state)
         jax.tree.map(np.testing.assert_array_equal, after, state)
     assert (trainer.metrics()["bad_steps"], trainer.metrics()["bad_steps_in_row"]) == (2, 2)
-    trainer.append(numbers(40))  # in their places
+    trainer.append(numbers(40))  # the new rows take their slots
     assert trainer.train_step(state).params["mean"] != 1
     assert (trainer.metrics()["bad_steps"], trainer.metrics()["bad_steps_in_row"]) == (2, 0)
 

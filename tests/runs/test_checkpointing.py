@@ -191,7 +191,7 @@ def test_those_of_another_network_are_refused(three):
         restore(three, like)
 
 
-def test_what_cannot_be_saved_is_told_and_ends_nothing(three, capsys, monkeypatch):
+def test_failed_save_is_reported_and_ends_nothing(three, capsys, monkeypatch):
     checkpoints = Checkpoints(str(three), keep=2)
 
     def full(*args, **kwargs):
@@ -206,7 +206,7 @@ def test_what_cannot_be_saved_is_told_and_ends_nothing(three, capsys, monkeypatc
     assert_equal(newest, saved(3))
 
 
-def test_what_is_saved_may_be_overwritten_at_once(tmp_path):
+def test_saved_arrays_may_be_overwritten_at_once(tmp_path):
     """The next update reuses the memory of the state that is being saved in the background."""
     overwrite = jax.jit(lambda x: x + 1, donate_argnums=0)
     state = jnp.arange(1_000_000.0)

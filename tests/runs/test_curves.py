@@ -198,7 +198,7 @@ def test_mean_and_interval_over_seeds(tmp_path):
     runs = [run(tmp_path / str(seed), learning(seed, 4 + seed), seed=seed) for seed in (1, 2, 6)]
     curve = mean_curve(runs, "mean_return", "env_steps")
     assert curve and curve.interval
-    assert (curve.x[0], curve.x[-1]) == (1000, 5000)  # where all of them have been
+    assert (curve.x[0], curve.x[-1]) == (1000, 5000)  # all of them have been there
     assert np.allclose(curve.mean, curve.x / 1000 - 1 + 3)
     assert np.allclose(curve.interval[0], curve.mean - 2) and np.allclose(curve.interval[1], curve.mean + 3)
 

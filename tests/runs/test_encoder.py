@@ -34,7 +34,7 @@ def chosen(config: Config) -> Config:
     "values, encoder",
     [
         ({"root_env": "NetHackScore-v1"}, "nle_rgbcrop_encoder"),
-        ({"root_env": "NetHackOracle-v1", "language_state": True}, "generic_encoder"),  # which the other can't read
+        ({"root_env": "NetHackOracle-v1", "language_state": True}, "generic_encoder"),  # the other can't read it
         ({"root_env": "BabyAI-Text-GoToLocal-RedBall-S20"}, "mlp_encoder"),
         ({"root_env": "Catch-v0"}, "mlp_encoder"),
         ({"root_env": "Crafter-v1"}, "generic_encoder"),

@@ -72,7 +72,7 @@ def test_second_run_is_refused_on_a_disk_without_locks(tmp_path, monkeypatch, ca
     assert os.listdir(folder) == [LOCK]
 
 
-def test_what_a_run_raises_is_not_taken_for_the_lock(tmp_path):
+def test_error_of_a_run_is_not_taken_for_the_lock(tmp_path):
     with pytest.raises(BlockingIOError), open_experiment(config_in(tmp_path)):
         raise BlockingIOError("of the run")
 

@@ -53,7 +53,7 @@ print("scored", oni_jax.load_run(f"{train_dir}/run").score(["The ball is near."]
 def write_plugin(folder: pathlib.Path, worth: float) -> None:
     (folder / "worths").mkdir(parents=True, exist_ok=True)
     (folder / "kept_plugin.py").write_text(PLUGIN)
-    (folder / "worths" / "fields.py").write_text(f"WORTH = {worth}\n")  # of a package without an __init__.py
+    (folder / "worths" / "fields.py").write_text(f"WORTH = {worth}\n")  # a package without an __init__.py
 
 
 def python(folder: pathlib.Path, *words: str) -> str:

@@ -1,4 +1,4 @@
-"""Who made a run's labels: from its settings, and from its label store where several did."""
+"""Sources of a run's labels: its settings, and its label store where several made them."""
 
 import pytest
 
@@ -43,7 +43,7 @@ def write_labels(path, config: Config, **numbers: int) -> None:
         (config_of(**{**LLM, "llm_model": "rule-based-judge"}), f"{JUDGE} at node1:9001"),
     ],
 )
-def test_by_the_settings(tmp_path, config, text):
+def test_labels_by_the_settings(tmp_path, config, text):
     assert labels_by(Plan(config), str(tmp_path)) == text
 
 

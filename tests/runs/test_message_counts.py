@@ -46,7 +46,7 @@ def test_the_rarer_half_gives_way():
     assert counts.counts() == {b"a": 2, b"b": 2}
 
 
-def test_without_a_file_counts_begin_at_0(tmp_path):
+def test_counts_without_a_file_begin_at_0(tmp_path):
     assert restored(tmp_path).counts() == {}
 
 

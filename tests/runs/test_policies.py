@@ -9,7 +9,7 @@ from oni_jax.runs.shared_file import read_shared, shipped
 from tests.support.processes import ROOT
 
 EPISODES = {"babyai": 16, "crafter": 16, "nethack": 8}  # they are the same each time
-BETTER_BY = {"babyai": 0.5, "crafter": 2.0, "nethack": 10.0}  # in mean return
+BETTER_BY = {"babyai": 0.5, "crafter": 2.0, "nethack": 10.0}  # difference of mean returns
 
 
 def test_policies_are_small_and_have_cards():

@@ -132,7 +132,7 @@ def test_a_single_reward_is_the_first(batch_size):
     assert not guidance.take(0.0) and guidance.take(float(np.float32(1 / batch_size)))
 
 
-def test_it_falls_from_the_first_reward_on():
+def test_guidance_falls_from_the_first_reward_on():
     settings = PretrainedConfig(guide="run", guide_prob=0.5, guide_steps=200, decay_after_reward=True)
     guidance, found = Guidance(settings, batch_size=50), []
     for mean_reward in (0.0, 0.01, 0.01, 0.0, 0.0):
@@ -144,7 +144,7 @@ def test_it_falls_from_the_first_reward_on():
     assert Guidance(settings, 50, **saved).guide_probability == 0.125
 
 
-def test_nothing_is_learnt_before_the_first_reward(tmp_path):
+def test_no_learning_before_the_first_reward(tmp_path):
     reward = dataclasses.replace(CONFIG.reward, extrinsic_reward_coeff=0.02)  # several batches bring the sum above 1
     config = dataclasses.replace(CONFIG, pretrained=PretrainedConfig(train_after_reward=True), reward=reward)
     with ExitStack() as stack:

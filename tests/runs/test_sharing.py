@@ -1,4 +1,4 @@
-"""What was trained as a file for others: the same policy, reward and settings, and no code that runs unasked."""
+"""A trained run as a file for others: the same policy, reward and settings, and no code that runs unasked."""
 
 import importlib
 import json
@@ -153,7 +153,7 @@ def test_an_evaluation_stands_on_the_card_beside_random_play(run, monkeypatch):
     assert "episodes" not in found["evaluations"][0] and found["other"]["measures"]["return"]
 
 
-def test_nothing_of_the_machine_or_its_user_is_shared(run, file):
+def test_shared_file_holds_nothing_of_the_machine_or_its_user(run, file):
     data = file.read_bytes()
     for words in (os.path.dirname(run.folder), SECRET, '"me"', os.getcwd()):
         assert words.encode() not in data

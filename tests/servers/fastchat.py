@@ -1,6 +1,6 @@
 """FastChat, the server of the published system: a controller, a worker with the tiny model, and an API server.
 
-It wants libraries older than this project's, and has an environment of its own.
+It wants libraries older than this project's, and has a separate environment.
 """
 
 import pathlib
@@ -28,7 +28,7 @@ class FastChat:
         subprocess.CalledProcessError: FastChat can't be installed here.
     """
 
-    num_messages = 60  # that a test can have labelled in seconds
+    num_messages = 60  # a test can have as many labelled in seconds
     settings: dict[str, Any] = dict(llm_model=MODEL, llm_answer="label")
 
     def __init__(self, folder: pathlib.Path, key: str = ""):

@@ -15,7 +15,7 @@ class LlamaServer(llama_cpp.LlamaServer):
         key: that requests must bring; empty: none.
     """
 
-    num_messages = 1000  # that a test can have labelled in seconds
+    num_messages = 1000  # a test can have as many labelled in seconds
     settings: dict[str, Any] = dict(llm_model="tiny", llm_answer="label", llm_constraint="llamacpp")
 
     def __init__(self, folder: pathlib.Path, key: str = ""):

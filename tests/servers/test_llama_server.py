@@ -38,7 +38,7 @@ def ask(config, *requests, kind="classification", pause_secs=0.0):
 
 
 def probability_of_helpful(server, config, item):
-    """P(FOO), given FOO or BAR, from the log-probabilities of all tokens at llama.cpp's own endpoint."""
+    """P(FOO), given FOO or BAR, from the log-probabilities of all tokens at llama.cpp's endpoint."""
     prompt = render_chat(load_chat_template(config.llm_chat_template), load_prompt(config).turns(item))
     body = json.dumps({"prompt": prompt, "n_predict": 1, "n_probs": len(TOKENS)}).encode()
     with urllib.request.urlopen(f"http://{server.address}/completion", body, timeout=30.0) as response:
@@ -57,7 +57,7 @@ def test_a_list_is_answered_as_single_prompts_are(llama_server):
     assert not events
 
 
-def test_probabilities_are_the_models_own(llama_server):
+def test_probabilities_are_the_models(llama_server):
     config = settings_of(llama_server, llm_temperature=1.0)
     (replies,), _ = ask(config, ITEMS)
     for item, reply in zip(ITEMS, replies, strict=True):

@@ -1,4 +1,4 @@
-"""What must hold with each real server: nothing asked twice, nothing lost, training beside it."""
+"""Properties of each real server: nothing asked twice, nothing lost, training at the same time."""
 
 import dataclasses
 from contextlib import ExitStack, closing

@@ -17,7 +17,7 @@ import numpy as np
 CONTEXT_SIZE = 4096  # tokens
 NUM_LAYERS, HIDDEN_SIZE, NUM_HEADS, FEED_FORWARD_SIZE = 2, 64, 4, 128
 HEAD_SIZE = HIDDEN_SIZE // NUM_HEADS
-SLOW = HEAD_SIZE - 2  # of a head's dimensions; turns by 0.001 a token
+SLOW = HEAD_SIZE - 2  # dimension of a head; turns by 0.001 a token
 UNKNOWN, BEGIN, END = range(3)
 NUM_SPECIAL, NUM_BYTES = 3, 256
 # A token for each byte, so that any text can be read and written; "▁" is the space of sentencepiece's vocabularies.
@@ -191,7 +191,7 @@ def _transformers_name(name: str) -> str:
 
 
 def _interleave(tensor: np.ndarray) -> np.ndarray:
-    """Of each head's dimensions, transformers rotates i with i + 8, llama.cpp 2i with 2i + 1."""
+    """Reorders each head's dimensions: transformers rotates i with i + 8, llama.cpp 2i with 2i + 1."""
     halves = tensor.reshape(NUM_HEADS, 2, HEAD_SIZE // 2, HIDDEN_SIZE)
     return np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(HIDDEN_SIZE, HIDDEN_SIZE)
 

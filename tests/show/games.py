@@ -1,4 +1,4 @@
-"""What a terminal shows that was sent some bytes, or a recording of NLE's, by NLE's own reader."""
+"""Screens of a terminal that was sent some bytes, or a recording of NLE's, by NLE's reader."""
 
 import bz2
 import pathlib

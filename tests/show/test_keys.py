@@ -22,7 +22,7 @@ from oni_jax.show.keys import action_text, key_help, key_text, pressed_keys
         (b"", []),
     ],
 )
-def test_what_terminals_send(data, keys):
+def test_keys_that_terminals_send(data, keys):
     assert pressed_keys(data) == keys
 
 

@@ -1,4 +1,4 @@
-"""What is told beside a game that is played."""
+"""Lines next to a game that is played."""
 
 import contextlib
 import dataclasses
@@ -194,7 +194,7 @@ def test_the_end_is_seen_however_long_the_names_are(session):
 
 
 @pytest.mark.parametrize("size", [(ROWS, WIDE), (ROWS + ROWS_BELOW, 80), (ROWS, 80), (10, 30)])
-def test_it_fits_its_terminal(session, size):
+def test_game_fits_its_terminal(session, size):
     table = set_up(PlayConfig())
     rows = view(session, table, "the help", *size, panel_shown=True)
     assert len(rows) <= size[0]
@@ -228,7 +228,7 @@ def test_a_wrong_checkpoint_is_told(tmp_path):
         (PlayConfig(experiment="nobody"), "nobody/config.json can't be read"),
     ],
 )
-def test_what_can_t_be_played(config, message):
+def test_environments_that_can_t_be_played(config, message):
     with pytest.raises(UserError, match=message):
         set_up(config)
 
@@ -274,14 +274,14 @@ def test_a_policy_reads_the_message_it_is_shown(tmp_path, monkeypatch):
     assert seen[1].startswith(b"Hello")
 
 
-def test_what_training_alone_pays_is_not_shown(tmp_path):
+def test_rewards_of_training_alone_are_not_shown(tmp_path):
     write_rewarded_run(tmp_path / "run", {**NETHACK, "llm_reward_type": "rnd,apt", "llm_reward_coeff": 1.0})
     table = set_up(PlayConfig(train_dir=str(tmp_path), experiment="run"))
     assert table.scorer.labels == ["rnd"] and table.not_shown == {"apt": apt.AptReward.only_in_training}
 
 
 def test_every_reward_pays_in_play_and_in_films_as_in_evaluations(tmp_path, monkeypatch):
-    """Each by its own count discount, end and coefficient; a potential is valued at both ends of a step."""
+    """Each by its count discount, end and coefficient; a potential is valued at both ends of a step."""
     monkeypatch.setitem(REWARD_TYPES, "of_text", RewardType(lambda context: Potential(OfText(), 0.9, context.frozen)))
     first = {"llm_reward_type": "count", "llm_reward_coeff": 0.1, "beta_count_exponent": 1.0}
     later = {**first, "llm_reward_coeff": 0.5, "beta_count_exponent": 3.0, "intrinsic_reward_at": "next_obs"}

@@ -64,7 +64,7 @@ def test_rewards_are_those_of_the_labels(train_dir):
 
 
 class StrengthReward(Reward):
-    """What is seen after the action."""
+    """Rewards the strength seen after the action."""
 
     other_observations = ("vector_obs",)
 
@@ -76,7 +76,7 @@ SEEN = {"vector_obs": np.pad(np.arange(0, 8, 2, dtype=np.float32)[:, None], ((0,
 
 
 @pytest.mark.parametrize("num_at_once", [2, 3, 4, 8])
-def test_every_step_sees_its_own_observations(train_dir, num_at_once):
+def test_every_step_sees_the_observations_of_its_environment(train_dir, num_at_once):
     known = Run(str(train_dir / "labelled")).rewards()
     rewards = scorer(known._replace(rewards=RewardSum([Term("strength", StrengthReward(), 1.0)]), state=()))
     assert scored(rewards, [b""] * 4, SEEN, num_at_once=num_at_once).tolist() == [[2, 4, 6]]
@@ -134,7 +134,7 @@ def test_long_episodes_are_thinned_out():
         (("--recordings_dir", "/proc/films"), "/proc/films: can't be written"),
     ],
 )
-def test_what_can_t_be_recorded_is_told_before_anyone_plays(train_dir, capfd, monkeypatch, words, message):
+def test_impossible_recording_is_refused_before_play(train_dir, capfd, monkeypatch, words, message):
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     base = ["--train_dir", str(train_dir), "--policy", "random", "--root_env", "NetHackScore-v1", "--record", "1"]
     assert evaluate.main([*base, *words]) == 2
@@ -180,7 +180,7 @@ def test_a_room_is_recorded(tmp_path, monkeypatch, capfd):
     assert any(text.startswith("action") and text.endswith(")") for text in seen[-1][1])
 
 
-def test_a_run_without_a_reward_of_its_own_says_so(tmp_path, capfd):
+def test_a_run_without_an_intrinsic_reward_says_so(tmp_path, capfd):
     write_run(tmp_path / "plain", {**NETHACK, "llm_reward_type": "none"})
     player = load_player(EvaluationConfig(str(tmp_path)), "plain", None, EnvConfig("NetHackScore-v1"))
     (note,) = reward_notes(with_scoring(player))

@@ -21,7 +21,7 @@ def terminal(monkeypatch):
     os.close(person.ours)
 
 
-def test_what_fails_on_the_way_in_is_undone(terminal, monkeypatch):
+def test_failed_entry_is_undone(terminal, monkeypatch):
     def refuse(*_):
         raise OSError("no output")
 

@@ -1,4 +1,4 @@
-"""A Slurm cluster of a test's own: every daemon on this machine, as this user, with nothing outside a folder."""
+"""A Slurm cluster for a test: every daemon on this machine, as this user, with nothing outside a folder."""
 
 import os
 import pathlib
@@ -13,7 +13,7 @@ from typing import IO
 from oni_jax.host.runtime import die_with_parent
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "squeue", "scancel")
-NUM_NODES, CPUS, GPUS = 3, 4, 2  # of each node, none of them real
+NUM_NODES, CPUS, GPUS = 3, 4, 2  # numbers of each node, none of them real
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
 
 # Nodes are named by addresses of this machine, since a node's name has to resolve.
@@ -106,12 +106,12 @@ class Cluster:
             time.sleep(0.2)
 
     def run(self, *words: str, may_fail: bool = False) -> str:
-        """What a command prints. Raises CalledProcessError unless it `may_fail`."""
+        """Returns a command's output. Raises CalledProcessError unless it `may_fail`."""
         done = subprocess.run(words, env=self.environment, stdout=subprocess.PIPE, text=True, check=not may_fail)
         return done.stdout
 
     def state(self, job: str) -> dict[str, str]:
-        """What Slurm says of a job, by its names: JobState, Restarts, ExitCode, StdOut."""
+        """Returns Slurm's fields of a job, by its names: JobState, Restarts, ExitCode, StdOut."""
         text = self.run("scontrol", "show", "job", "--oneliner", job).splitlines()[0]
         return dict(word.split("=", 1) for word in text.split() if "=" in word)
 

@@ -131,7 +131,7 @@ def test_a_server_that_dies_beside_training(cluster, jobs):
     server, training = (jobs.folder / "server_pid").read_text(), "--experiment=beside"
     gpus = {
         found.info["environ"].get("CUDA_VISIBLE_DEVICES")
-        for found in psutil.process_iter(["cmdline", "environ"])  # of one that has just ended there is neither
+        for found in psutil.process_iter(["cmdline", "environ"])  # a process that has just ended has neither
         if training in (words := found.info["cmdline"] or []) and words[1:3] == ["-m", "launch.train"]
     }
     assert gpus == {"1"}

@@ -1,4 +1,4 @@
-"""What asks about NetHack's messages, and what answers."""
+"""Clients that ask about NetHack's messages, and servers that answer."""
 
 from collections.abc import Iterable
 
@@ -16,7 +16,7 @@ from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.types import Annotation, Item, Query
 
 LANGUAGE = ENVIRONMENT.language
-KINDS = ("classification", "ranking")  # of query, about its messages
+KINDS = ("classification", "ranking")  # kinds of query about its messages
 judge_prompt = Reader(LANGUAGE).judge_prompt
 
 
@@ -50,6 +50,6 @@ def label_of(answered: Annotation | Reply) -> int | None:
 
 
 def probability_of(answered: Annotation | Reply) -> float:
-    """Of one that has an answer."""
+    """Returns the probability of an answer that there is."""
     assert answered.answer is not None
     return decode_label(answered.answer).probability

@@ -26,7 +26,7 @@ from tests.support.launched import Launched
 SERVER_FAULTS = tuple(sorted(FAULTS))
 # Faults with which some answers get through.
 PARTIAL_FAULTS = ("extra_choices", "missing_choices", "same_index", "shuffled_choices")
-WINDOW_FRACTION = 0.1  # of the compared samples: the first and the last ones
+WINDOW_FRACTION = 0.1  # fraction of the compared samples: the first and the last ones
 
 
 def free_port() -> int:

@@ -28,7 +28,7 @@ def kill_the_rest() -> None:
 class Launched:
     """A program with a marker in its environment, by which all its descendants are found.
 
-    Its temporary files go to the folder `temporary`, or to one of its own.
+    Its temporary files go to the folder `temporary`, or to a new one.
     """
 
     def __init__(self, module: str, *words: str, temporary: str | None = None):

@@ -1,4 +1,4 @@
-"""A proxy of HTTP, with CONNECT, that takes every host for one address; and a TLS context with a CA of its own."""
+"""A proxy of HTTP, with CONNECT, that takes every host for one address; and a TLS context with a new CA."""
 
 import asyncio
 import base64

@@ -55,7 +55,7 @@ class Pseudoterminal:
         return self.process.returncode
 
     def is_restored(self) -> bool:
-        """Whether the terminal is as it was before."""
+        """True if the terminal is as it was before."""
         return termios.tcgetattr(self.theirs) == self.before
 
     def close(self) -> None:

@@ -29,7 +29,7 @@ class Report(NamedTuple):
     """A case of the server, and what a user expects of launch.ask."""
 
     case: str
-    expects: str  # in words
+    expects: str  # expectation, in words
     shows: str  # a pattern found in what it prints
     hides: str = ""  # a pattern that is not
     flags: Sequence[str] = ()

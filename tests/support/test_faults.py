@@ -39,11 +39,11 @@ def test_an_audit_sees_labels_that_are_lost_changed_or_wrong(tmp_path):
         (tmp_path / f"labels.sqlite{end}").unlink(missing_ok=True)
     LabelStore(str(path)).put_many("model", "digest", [(labelled(KILL, 0, 0.0), "")])
     assert stored_labels(path) == {KILL: 0}
-    audit.look()  # what was seen first counts
+    audit.look()  # the first look counts
     assert audit.result(FakeServer(said)) == {"committed": 1, "lost": 1, "changed": 1, "wrong": 1}
 
 
-def test_what_a_fault_hid_was_not_said(tmp_path):
+def test_answer_that_a_fault_hid_was_not_said(tmp_path):
     server = Server(tmp_path)
     faults = (None, "unreadable", "shuffled_choices", "http_500")
     lines = [json.dumps({"message": f"{fault}", "label": 0, "fault": fault}) for fault in faults]

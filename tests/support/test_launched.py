@@ -5,7 +5,7 @@ import signal
 from tests.support.launched import Launched, kill_the_rest
 
 
-def test_what_still_runs_after_a_test_is_killed():
+def test_processes_that_outlast_a_test_are_killed():
     run = Launched("http.server", "0")
     kill_the_rest()
     assert run.process.returncode == -signal.SIGKILL and run.leftovers() == []

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 Test = TypeVar("Test", bound=Callable)
 TESTS = pathlib.Path(__file__).resolve().parents[1]
-# What happens, and what the program does, in words for users.
+# Faults, and what the program does, in words for users.
 FAULTS: Mapping[str, tuple[str, str]] = {
     "corrupt checkpoint": (
         "a corrupt checkpoint",

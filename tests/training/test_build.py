@@ -189,7 +189,7 @@ def test_a_task_of_other_actions_is_refused_by_name(tmp_path, finished, capfd):
 
 
 def test_a_run_whose_last_save_failed_is_not_finished(tmp_path, capfd):
-    words = (  # with a network that is larger than a file may be
+    words = (  # a network that is larger than a file may be
         "--root_env=Catch-v0 --llm_reward_type=none --encoder_custom=mlp_encoder --hidden_size=512 --num_workers=1 "
         "--num_envs_per_worker=4 --batch_size=64 --rollout=16 --recurrence=16 --actor_pool=serial "
         f"--train_dir={tmp_path} --experiment=run --train_for_env_steps=128"
@@ -231,7 +231,7 @@ def test_actors_that_die_are_replaced_until_there_are_too_many(tmp_path):
     assert run.leftovers() == []
 
 
-def test_without_a_server_training_goes_on_and_says_so(tmp_path, unused_port):
+def test_training_without_a_server_goes_on_and_says_so(tmp_path, unused_port):
     words = (*RETRIEVAL, f"--llm_server_addr=127.0.0.1:{unused_port}")
     run = train(tmp_path, *words, "--train_for_env_steps=4096")
     output = run.finish()

@@ -1,4 +1,4 @@
-"""What a run with labels is asked about itself."""
+"""Gauges of a run with labels."""
 
 from types import SimpleNamespace
 from typing import Any

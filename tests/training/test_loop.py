@@ -181,7 +181,7 @@ def test_an_error_before_the_first_update_leaves_no_row(tmp_path, monkeypatch):
     assert rows(tmp_path / "run") == []
 
 
-def test_who_interrupts_twice_does_not_wait_for_a_save(tmp_path, monkeypatch):
+def test_second_interrupt_does_not_wait_for_a_save(tmp_path, monkeypatch):
     def interrupt_later(self):
         if self.version == 3:
             raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""What needs more memory than there is is refused in a line with the numbers, before anything starts."""
+"""Settings that need more memory than there is are refused in a line with the numbers, before anything starts."""
 
 import pytest
 

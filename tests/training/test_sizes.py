@@ -83,7 +83,7 @@ def test_environments_on_the_device_leave_no_cores():
     assert (config.actors.num_workers, config.actors.num_answerers) == (0, 0)
 
 
-def test_what_is_given_stays():
+def test_given_sizes_stay():
     given = config_of(num_envs_per_worker=6, batch_size=96, precision="tf32")
     assert with_sizes(given, SERVER, False) == (given, [])
 
@@ -102,7 +102,7 @@ WAITS = {"learner_waits_fraction": 0.9, "actors_wait_fraction": 0.9, "inference_
         ({"captions_read_fraction": 0.5}, "reading captions", "fewer different captions"),
     ],
 )
-def test_what_limits_a_run(waits, part, flag):
+def test_limit_of_a_run(waits, part, flag):
     limit = find_limit({**WAITS, **waits}, Plan(config_of(num_workers=8, precision="float32"), SERVER))
     assert limit and part in limit.part and flag in limit.advice
 
@@ -121,7 +121,7 @@ def test_shorter_captions_are_advised_where_there_are_some():
     assert "fewer different captions" in str(advice(caption="state", **goals))
 
 
-def test_what_limits_a_run_on_a_cpu():
+def test_limit_of_a_run_on_a_cpu():
     limit = find_limit(WAITS, Plan(config_of(), LAPTOP))
     assert limit and "cores" in limit.part
     on_device = find_limit({"learner_waits_fraction": 0.0}, Plan(config_of(), LAPTOP))

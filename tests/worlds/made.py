@@ -38,7 +38,7 @@ from tests.support import signals_plugin
 
 
 class Task(NamedTuple):
-    """What a world shows, and the policy that acts in it."""
+    """A world's environment, and the policy that acts in it."""
 
     spec: EnvSpec
     policy: ActorCritic
@@ -181,7 +181,7 @@ def a_step_raises(patch: pytest.MonkeyPatch) -> Break:
 
 
 def a_caption_raises(patch: pytest.MonkeyPatch) -> Break:
-    """Of all that the host does for a world on the device, the only thing that is a plugin's and is waited for."""
+    """A caption raises: of the host's work for a device world, only this is a plugin's and is waited for."""
     is_broken: list[bool] = []
     caption = SignalsEnv.caption
 
@@ -203,19 +203,19 @@ class Kind(NamedTuple):
     caption_of: Callable[[Mapping[str, np.ndarray]], bytes]  # the caption of the state that shows these observations
     idle: Mapping[str, tuple[float, float]]  # ranges of its fractions of time, while nothing is played
     break_it: Callable[[pytest.MonkeyPatch], Break]  # called before the world is made; then breaks a part of it
-    error: type[Exception]  # that it raises then
-    words: str  # of the error
+    error: type[Exception]  # error that it raises then
+    words: str  # words of the error
     lose: Break | None = None  # breaks a part that is replaced
     lacking: str = ""  # name of an array without which `restore` refuses the others; empty: nothing can be saved
     has_looks: bool = True  # the environment can be seen
     has_queue: bool = False  # trajectories may wait for the learner, until they are too old for it
     goals: Mapping[bytes, np.ndarray] = {}  # worths that `suggest` can be given
-    notes: tuple[str, ...] = ()  # that are reported
-    num_restarts: int = 0  # that are reported
+    notes: tuple[str, ...] = ()  # reported notes
+    num_restarts: int = 0  # reported restarts
     num_devices: int = 1
 
     def made(self, config: Config | None = None) -> Made:
-        """A new world of this kind. config: if not its own."""
+        """A new world of this kind. config: replaces the kind's."""
         made = make_world(config or self.config, self.num_devices, self.observations)
         assert type(made.world) is self.world
         return made
@@ -278,7 +278,7 @@ WORLDS: dict[str, Kind] = {
         goals={b"The signal is %d." % i: np.full(4, i / 7, np.float32) for i in range(8)},
     ),
 }
-# Without goals, and on two devices.
+# Variants without goals, and on two devices.
 WORLDS["device_2"] = WORLDS["device"]._replace(
     config=config_of(signals_plugin.NAME, 8, 5, limit=6), observations=("signal",), goals={}, num_devices=2
 )

@@ -27,7 +27,7 @@ from tests.worlds.made import WORLDS, Kind, Made, actors
 
 Life = TypeVar("Life")
 NUM_BEFORE, NUM_BATCHES = 2, 6  # batches before a world is saved, and all; see `made.SERIAL`
-SECS = 30.0  # for what takes a moment
+SECS = 30.0  # time for what takes a moment
 TESTED = [name for name, kind in WORLDS.items() if kind.num_devices <= jax.device_count()]
 
 
@@ -46,7 +46,7 @@ def within(secs: float) -> Iterator[None]:
 
     start = time.monotonic()
     handler = signal.signal(signal.SIGALRM, give_up)
-    left, _ = signal.setitimer(signal.ITIMER_REAL, secs)  # of an outer time
+    left, _ = signal.setitimer(signal.ITIMER_REAL, secs)  # rest of an outer time
     try:
         yield
     finally:
@@ -174,9 +174,9 @@ class Played(NamedTuple):
     trajectories: list[Trajectory]
     reports: list[WorldReport]  # after each batch; the first before the start, the last but one after the stop
     gauges: list[Mapping[str, float]]  # the same; the last ones after the stop, and later
-    seen: list[Terminal | None]  # by a view, which looks all the time
+    seen: list[Terminal | None]  # terminals seen by a view, which looks all the time
     saved: Mapping[str, np.ndarray]  # after NUM_BEFORE batches
-    copied: Mapping[str, np.ndarray]  # of `saved`, at once
+    copied: Mapping[str, np.ndarray]  # copies of `saved`, at once
     saved_at_end: list[Mapping[str, np.ndarray]]  # before the stop and after it
 
 
@@ -212,7 +212,7 @@ def played(name: str) -> Played:
         gauges.append(world.gauges())
         time.sleep(0.3)
         gauges.append(world.gauges())
-        if world.runs_ahead:  # what was complete is there still
+        if world.runs_ahead:  # complete batches are there still
             while (batch := world.next(0, 0.1)) is not None:
                 batches.append(batch)
         reports += [world.report(), world.report()]
@@ -340,11 +340,11 @@ def test_world_gives_captions_of_the_states_and_their_counts(name):
     for chain in chains(result.batches).values():
         counts: Counter[bytes] = Counter()
         for i, j in chain:
-            trajectory, (own_texts, caused_texts) = result.trajectories[i], said[i]
-            for t in range(len(own_texts)):
+            trajectory, (texts_before, caused_texts) = result.trajectories[i], said[i]
+            for t in range(len(texts_before)):
                 if trajectory.is_first[t, j]:
-                    counts = Counter([own_texts[t, j]])
-                counts_before = counts[own_texts[t, j]]
+                    counts = Counter([texts_before[t, j]])
+                counts_before = counts[texts_before[t, j]]
                 counts[caused_texts[t, j]] += 1
                 found = trajectory.before_counts[t, j], trajectory.caused_counts[t, j]
                 assert found == (counts_before, counts[caused_texts[t, j]])
@@ -481,7 +481,7 @@ class Rested(NamedTuple):
     batches: list[Collected]
     trajectories: list[Trajectory]
     versions: list[int]  # the newest when a batch was taken
-    later_lags: list[np.ndarray]  # of the batches if an update learns from them later
+    later_lags: list[np.ndarray]  # lags of the batches if an update learns from them later
     left: list[tuple[set, set]]  # processes and threads before all this, and after it
 
 
@@ -550,7 +550,7 @@ def rested(name: str) -> Rested:
         versions = [0] * len(batches)
         world.publish(newest, jax.tree.map(lambda x: 0 * x, state.params))
         with within(SECS):
-            while num_fresh < 3:  # in a row
+            while num_fresh < 3:  # three consecutive ones
                 batches += play(world, 1, newest)
                 versions.append(newest)
                 trajectories += unpacked(world, batches[-1:], newest)
@@ -643,7 +643,7 @@ def test_world_goes_on_where_it_was_saved(name):
     if not result.kind.lacking:
         assert result.saved == {}
         return
-    run = dataclasses.replace(result.kind.config.run, seed=7)  # without what was saved: other episodes, other actions
+    run = dataclasses.replace(result.kind.config.run, seed=7)  # nothing restored: other episodes, other actions
     world = result.kind.made(dataclasses.replace(result.kind.config, run=run)).world
     with closing(world):
         assert world.restore(result.copied)

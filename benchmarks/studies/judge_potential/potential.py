@@ -2,7 +2,7 @@
 
 
 def compute_reward(obs, past_obs, past_actions):
-    met = []  # what stood right before the robot in the last steps: it is not new
+    met = []  # objects that stood right before the robot in the last steps: they are not new
     for seen in past_obs:
         cell = seen["image"][3][5]
         if cell[0] >= 4:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 from oni_jax.host.plugins import plugin_error
 from oni_jax.types import Annotation, Item
 
-MAX_CHARS = 1000  # of a recorded goal
+MAX_CHARS = 1000  # characters of a recorded goal
 
 
 def check_goals(record: Any) -> list[str]:
@@ -55,27 +55,27 @@ class Rules(Protocol):
 class Judgement(NamedTuple):
     """An answer of the rule-based judge."""
 
-    analysis: str  # in a sentence
+    analysis: str  # a sentence
     word: str  # the answer itself, one of `QueryKind.choices` where there are any
     ending: str  # the word in the form that a reasoned answer ends in
 
 
 class QueryKind:
-    """A stateless kind of query. Answers are stored as bytes, in an encoding of its own.
+    """A stateless kind of query. Answers are stored as bytes, in the kind's encoding.
 
     A kind about one caption needs `name`, `read` and a prompt. The other defaults: an answer is kept as text, it is
     free of choices, and the rule-based judge can't give it.
     """
 
     name: str
-    placeholders: Sequence[str] = ("{caption}",)  # in a prompt file's `user`: one for each caption of an item
+    placeholders: Sequence[str] = ("{caption}",)  # names in a prompt file's `user`: one for each caption of an item
     choices: Sequence[str] = ()  # words that an answer may be restricted to (--llm_answer label); empty: free text
     openings: Sequence[str] = ()  # text right before each caption in this project's prompts; the judge parses by it
     columns: Sequence[str] = ()  # names of the numbers in `tally`
     texts: Sequence[str] = ()  # names of further texts that its prompt files hold
-    prompt: Mapping[str, Any] = {}  # what a prompt file holds, used where the environment has no file of this kind
+    prompt: Mapping[str, Any] = {}  # prompt for an environment without a file of this kind
     rewrites: bool = False  # captions are asked about as the prompt file's `rewrite` has them
-    asks_as: str = ""  # the kind whose prompt files and stored answers it uses; empty: its own
+    asks_as: str = ""  # the kind whose prompt files and stored answers it uses; empty: this kind
     goals: Sequence[str] = ()  # keys of those that one answer is of; empty: the prompt has one goal, or none
 
     def render(self, escaped: str) -> str:

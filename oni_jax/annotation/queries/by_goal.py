@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from oni_jax.annotation.queries.base import QueryKind
 from oni_jax.annotation.queries.choices import TwoChoices, is_denied, without_parts
 
-SEPARATOR = b"\n"  # of the labels; no label holds it
-# What may stand before a goal's key: the beginning of a line, of an entry, of a tag; then markup, a number, a word.
+SEPARATOR = b"\n"  # separator of labels; no label holds it
+# Text that may stand before a goal's key: the beginning of a line, of an entry, of a tag; then markup, a number, a
+# word.
 _BEFORE = r"(?:^|[\n,;|{(\[>])[^\w\n]{0,12}(?:\d{1,3}[.):]\W{0,4})?(?:(?:for|under|the|goal|key|name)\W{1,6}){0,3}"
 # And after it: a remark, markup around a colon or the like; or the label. In JSON the key may be a value.
 _AFTER = (

@@ -60,7 +60,7 @@ class AboutCaption(QueryKind):
 
 def _registered(module: str, name: str) -> QueryKind:
     """Returns the kind that a module registers, in another process."""
-    from oni_jax.annotation.queries.registry import QUERIES  # which imports the kinds
+    from oni_jax.annotation.queries.registry import QUERIES  # the registry imports the kinds
 
     importlib.import_module(module)
     return QUERIES[name]

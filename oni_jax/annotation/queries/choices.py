@@ -40,7 +40,7 @@ def decode_label(kept: bytes) -> Label:
 class ChoiceAnswers(QueryKind):
     """Base of the kinds of query with choices."""
 
-    names: Sequence[str]  # of the choices, for display
+    names: Sequence[str]  # names of the choices, for display
 
     def read_word(self, text: str, logprobs: object, answer_key: str) -> bytes | None:
         return self.read(first_line(text), logprobs, answer_key) or self.read(text, logprobs, answer_key)
@@ -74,7 +74,7 @@ class ChoiceAnswers(QueryKind):
 
     def probability(self, kept: bytes) -> float | None:
         probability = decode_label(kept).probability
-        return probability if 0 < probability < 1 else None  # without log-probabilities it is 0 or 1
+        return probability if 0 < probability < 1 else None  # an answer without log-probabilities has 0 or 1
 
 
 class TwoChoices(ChoiceAnswers):

@@ -19,7 +19,7 @@ from oni_jax.types import FIRST, SECOND, TIE, Annotation, Item
 _PREFERENCES = {"1": FIRST, "2": SECOND, "NONE": TIE, "NULL": TIE}
 # "1 or 2", "1/2": the choices repeated. Bounded, as every search in a server's text.
 _OR_BEFORE = re.compile(r"\bor[\W_]{0,8}$", re.I)
-_NEXT = re.compile(r"[\W_]{0,8}$")  # between declarations that are a list of choices
+_NEXT = re.compile(r"[\W_]{0,8}$")  # text between declarations that are a list of choices
 _OR_AFTER = re.compile(r"[\W_]{0,8}or\b|\s{0,3}[/|]\s{0,3}(?:[12]|none|null)\b", re.I)
 
 
@@ -40,7 +40,7 @@ class Ranking(ChoiceAnswers):
         label = read_preference(text, answer_key)
         if label is None:
             return None
-        # In reasoning, 1 and 2 need not be labels: probabilities are read only where the answer is the label alone.
+        # Reasoning has 1s and 2s that are no labels: probabilities are read only where the answer is the label alone.
         probabilities = read_probabilities(logprobs, self.choices) if bare(text) in _PREFERENCES else None
         return encode_label(label, probabilities[label] if probabilities else 1.0)
 

@@ -9,7 +9,7 @@ from oni_jax.envs.babyai.cells import COLOURS, DOOR, DOOR_STATES, KEY, TYPES, co
 from oni_jax.envs.babyai.levels import EFFECTS, VIEW_SIZE, Family
 
 _NOTHING_SEEN = "You see nothing in front."
-_COLUMN, _ROW = VIEW_SIZE // 2, VIEW_SIZE - 1  # of the agent
+_COLUMN, _ROW = VIEW_SIZE // 2, VIEW_SIZE - 1  # cell of the agent
 _AGENT = _COLUMN * VIEW_SIZE + _ROW  # index of its cell
 
 

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from oni_jax.envs.babyai.env import BabyAI
     from oni_jax.envs.babyai.rules import State
 
-FIRST_ROW, SIDE = 2, 21  # of the room, and cells of it in a row or column; of a larger room, those around the agent
+FIRST_ROW, SIDE = 2, 21  # room's first row, and its cells in a row or column; of a larger room, those around the agent
 CAPTION_COLUMN = 2 * SIDE + 2
-COLOUR_NUMBERS = {"red": 9, "green": 10, "blue": 12, "purple": 13, "yellow": 11, "grey": GRAY}  # of a terminal
+COLOUR_NUMBERS = {"red": 9, "green": 10, "blue": 12, "purple": 13, "yellow": 11, "grey": GRAY}  # a terminal's numbers
 GLYPHS = {TYPES.index("wall"): "#", KEY: "K", BALL: "o", BOX: "B"}
-AGENTS = ">v<^"  # by direction
+AGENTS = ">v<^"  # characters by direction
 KEYS = {
     Action.LEFT: "h",
     Action.RIGHT: "l",
@@ -55,13 +55,13 @@ def draw(env: "BabyAI", scene: Scene) -> Terminal:
     """
     canvas, size, state = Canvas(), env.level.size, scene.state
     canvas.write(0, 0, env.mission(state), WHITE)
-    grid, (own_x, own_y) = state.grid.tolist(), state.position.tolist()
-    first_x, first_y = (max(0, min(at - SIDE // 2, size - SIDE)) for at in (own_x, own_y))
+    grid, (agent_x, agent_y) = state.grid.tolist(), state.position.tolist()
+    first_x, first_y = (max(0, min(at - SIDE // 2, size - SIDE)) for at in (agent_x, agent_y))
     seen = {tuple(position) for position in scene.seen.reshape(-1, 2).tolist()}
     for x in range(first_x, min(size, first_x + SIDE)):
         for y in range(first_y, min(size, first_y + SIDE)):
             glyph, color = _cell(grid[x][y], (x, y) in seen)
-            if (x, y) == (own_x, own_y):
+            if (x, y) == (agent_x, agent_y):
                 glyph, color = AGENTS[int(state.direction)], WHITE + INVERSE
             if glyph != " ":
                 canvas.write(FIRST_ROW + y - first_y, 2 * (x - first_x), glyph, color)

@@ -13,7 +13,7 @@ import re
 from oni_jax.types import TIE
 
 NEAR = 2  # steps
-KINDS = {"keys": "key", "balls": "ball", "boxes": "box"}  # of objects, by goal
+KINDS = {"keys": "key", "balls": "ball", "boxes": "box"}  # goal -> kind of object
 _POTENTIAL = """\
 # Written beforehand by rules, not by an LLM: new things are worth coming near to, whatever they are.
 
@@ -44,7 +44,7 @@ _THING = re.compile(r"You (?:see|carry) (an? (?!wall\b)[a-z ]*[a-z])\b")
 _FAR = 100  # more steps than an object can be seen from
 _SENTENCE_END = ". "
 _WALL, _CARRIED = re.compile(r"You see a wall (\d+) steps? (\w+)"), re.compile(r"(?:You carry|pick up) an? \w+")
-_AT = re.compile(r"A \w+ \w+ lies right ahead|put down a ")  # of an event
+_AT = re.compile(r"A \w+ \w+ lies right ahead|put down a ")  # an event's target
 _OBJECT = re.compile(r"You see an? (?!wall\b)[\w ]+? (\d.*)")  # and its position
 _STEPS = re.compile(r"(\d+) steps?\b")
 _NAMED = re.compile(r"You see an? (?!wall\b)([\w ]+?) (\d[\w ]*)")  # an object, and its position

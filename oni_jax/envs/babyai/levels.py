@@ -7,7 +7,7 @@ from oni_jax.envs.babyai.cells import cell_of
 from oni_jax.settings.fields import UserError
 from oni_jax.types import ArraySpec, EnvSpec
 
-VIEW_SIZE = 7  # of the square of cells that the agent sees
+VIEW_SIZE = 7  # side of the square of cells that the agent sees
 PREFIX = "BabyAI-Text-"
 RED_BALL, PURPLE_BALL = cell_of("red", "ball"), cell_of("purple", "ball")
 RED_KEY, PURPLE_KEY = cell_of("red", "key"), cell_of("purple", "key")
@@ -42,7 +42,7 @@ SPEC = EnvSpec(
     has_captions=True,
     episode_stats=("return", "length", "success"),
     has_events=True,
-    caption_size=VIEW_SIZE**2 + 3,  # of its key: the cells, and the walls around
+    caption_size=VIEW_SIZE**2 + 3,  # size of its key: the cells, and the walls around
     event_size=3,
 )
 
@@ -77,7 +77,7 @@ class Level(NamedTuple):
 
 
 def sized(level: Level, size: int = 0, num_distractors: int = -1) -> Level:
-    """Returns a level with another size of the room (0: its own) and number of distractors (-1: its own).
+    """Returns a level with another size of the room (0: unchanged) and number of distractors (-1: unchanged).
 
     Raises:
       UserError: more than half of a small room, or a third of another, would be full of objects.

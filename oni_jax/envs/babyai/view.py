@@ -33,7 +33,7 @@ def seen_positions(state: State) -> jax.Array:
 
 
 def view_of(state: State) -> jax.Array:
-    """Returns the cells that the agent sees, [V, V] uint8 by column and row; what it carries stands in its own cell.
+    """Returns the cells that the agent sees, [V, V] uint8 by column and row. What it carries stands at its cell.
 
     A room without inner walls hides nothing: unseen are the cells outside of it.
     """
@@ -43,9 +43,9 @@ def view_of(state: State) -> jax.Array:
     cells = state.grid.reshape(-1).at[x * size + y].get(mode="clip")
     cells = jnp.where(cells >= VACATED, jnp.uint8(EMPTY), cells)
     carried = jnp.where(state.carried == NOTHING, jnp.uint8(EMPTY), state.carried)
-    is_own = np.zeros((VIEW_SIZE, VIEW_SIZE), bool)
-    is_own[AGENT] = True
-    return jnp.where(is_own, carried, jnp.where(inside, cells, jnp.uint8(UNSEEN)))
+    is_agent = np.zeros((VIEW_SIZE, VIEW_SIZE), bool)
+    is_agent[AGENT] = True
+    return jnp.where(is_agent, carried, jnp.where(inside, cells, jnp.uint8(UNSEEN)))
 
 
 def image_of(view: jax.Array) -> jax.Array:

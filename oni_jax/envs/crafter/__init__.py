@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from oni_jax.envs.base import Environment, Language, VectorEnv
 from oni_jax.envs.crafter.display import DISPLAY
-from oni_jax.envs.crafter.levels import VARIANTS, crafter_spec, with_own_maps
+from oni_jax.envs.crafter.levels import VARIANTS, crafter_spec, with_exact_maps
 from oni_jax.settings.worlds import CrafterConfig, EnvConfig
 from oni_jax.types import EnvSpec
 
@@ -24,7 +24,9 @@ def _device(config: EnvConfig) -> "DeviceEnv":
 def _make(config: EnvConfig, spec: EnvSpec, num_envs: int, seed: int, first_index: int) -> VectorEnv:
     from oni_jax.envs.device.vector_env import DeviceVectorEnv
 
-    return DeviceVectorEnv(_device(with_own_maps(config)), num_envs, seed, first_index, config.max_episode_steps, spec)
+    return DeviceVectorEnv(
+        _device(with_exact_maps(config)), num_envs, seed, first_index, config.max_episode_steps, spec
+    )
 
 
 _LANGUAGE = Language(pathlib.Path(__file__).with_name("prompts"), f"{__name__}.judge_rules", name="crafter")

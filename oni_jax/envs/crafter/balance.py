@@ -34,8 +34,8 @@ from oni_jax.envs.crafter.things import CHUNK, COW, SIZE, SKELETON, ZOMBIE
 PERIOD = 10  # steps
 DAY = 300  # steps
 _SIDE = -(-SIZE // CHUNK)  # chunks
-_BITS = 32  # of a word
-_BEFORE = np.tri(CHUNK + 1, CHUNK, k=-1, dtype=np.float32)  # of counts: their sums before each, and of all
+_BITS = 32  # bits of a word
+_BEFORE = np.tri(CHUNK + 1, CHUNK, k=-1, dtype=np.float32)  # matrix from counts to their sums before each, and of all
 
 
 def daylight(num_steps: np.ndarray) -> np.ndarray:
@@ -47,13 +47,13 @@ class _Kind(NamedTuple):
     """A kind of creature: how many a chunk holds, and where they come and go."""
 
     kind: int
-    material: int  # that they are born on
+    material: int  # material that they are born on
     space: int  # cells of it that a chunk has to have
     fewest: np.ndarray  # [DAY] int32; of them in a chunk, by the time of day, else one may be born
     most: np.ndarray  # [DAY] int32; else one may vanish
     birth: float  # probabilities
     death: float
-    birth_distance: int  # from the player, at least
+    birth_distance: int  # least distance from the player
     death_distance: int
 
 
@@ -83,7 +83,7 @@ def update(state: State, draws: Draws) -> State:
         grow.append(was_entered & (count < fewest) & (numbers[:, 0] < kind.birth))
         shrinks = (count >= fewest) & (count > jnp.asarray(kind.most)[time]) & (numbers[:, 0] < kind.death)
         nth.append(jnp.where(was_entered & shrinks, jnp.floor(numbers[:, 1] * count).astype(jnp.int32), -1))
-    # Kinds come one after the other: what leaves makes room for its own kind and those after it
+    # Kinds come one after the other: what leaves makes room for its kind and those after it
     chosen = _chosen(state, groups, jnp.concatenate(nth))
     kinds, at = state.objects[:, KIND], state.objects[:, CELL]
     needed = sum((jnp.where(kinds == kind.kind, kind.death_distance, 0) for kind in _KINDS), jnp.zeros_like(kinds))
@@ -179,7 +179,7 @@ def _grounds(state: State) -> dict[int, _Ground]:
     materials = sorted({kind.material for kind in _KINDS})
     y = np.arange(SIZE)
     powers = np.where(y[:, None] // CHUNK == np.arange(_SIDE), 1 << y[:, None] % CHUNK, 0).astype(np.float32)
-    # One product for all materials, each in bits of its own: exact, as its sums are below 2^24
+    # One product for all materials, each in separate bits: exact, as its sums are below 2^24
     values = sum(
         (jnp.where(inside == material, 2.0 ** (CHUNK * i), 0.0) for i, material in enumerate(materials)), jnp.float32(0)
     )
@@ -208,7 +208,7 @@ def _distance(state: State, cells: jax.Array) -> jax.Array:
 def _add(state: State, born_at: jax.Array) -> State:
     """Adds what is born at cells [NUM_CHUNKS, kinds], in the order in which chunks were first entered."""
     entered = state.chunk_entered
-    order = (entered < entered[:, None]).sum(1, dtype=jnp.int32)  # of each chunk
+    order = (entered < entered[:, None]).sum(1, dtype=jnp.int32)  # order within each chunk
     is_born = (born_at > 0).reshape(-1)
     position = (order[:, None] * _NUM_KINDS + jnp.arange(_NUM_KINDS)).reshape(-1)
     before = ((position < position[:, None]) & is_born).sum(1, dtype=jnp.int32)

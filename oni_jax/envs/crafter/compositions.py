@@ -7,7 +7,7 @@ from oni_jax.envs.crafter.things import PLANT, TABLE
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import CrafterConfig
 
-HIDDEN, SHOWN, PAID = "hidden", "shown", "paid"  # of --crafter_subgoals
+HIDDEN, SHOWN, PAID = "hidden", "shown", "paid"  # values of --crafter_subgoals
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +33,7 @@ _FURNACE = (*_STONE, "make stone pickaxe", "mine stone", "place furnace", "mine 
 _PLANT = ("chop grass", "place plant")
 _WORKSHOP = ("chop tree", "place crafting table")
 
-# By the task's last goal, which names it; goals that are not here have none before them
+# The task's last goal names it -> the goals before it; other goals have none
 COMPOSED = {
     "eat plant": (*_PLANT, "eat plant"),
     "place plant": _PLANT,

@@ -162,7 +162,7 @@ def _update(scene: _Scene, index: jax.Array) -> _Scene:
     fires &= scene.num_objects < MAX_OBJECTS
     arrow_cell = cell + at(jnp.asarray(STEPS), aim)
 
-    # What has changed: this object, one that it has hit, and one that is born
+    # Changed objects: this one, one that it has hit, and one that is born
     time = scene.time + 2 * index
     entered = jnp.where(moves & (chunk_of(new_cell) != chunk_of(cell)), time, entered)
     struck = jnp.where(hit > PLAYER, index_of(there), MAX_OBJECTS)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from oni_jax.envs.crafter.levels import TILES, find_variant, with_own_maps
+from oni_jax.envs.crafter.levels import TILES, find_variant, with_exact_maps
 from oni_jax.envs.crafter.looks import CREATURE_LOOKS, MATERIAL_LOOKS, PLAYER_LOOKS, Look
 from oni_jax.envs.crafter.rules import EVENTS, Action
 from oni_jax.envs.crafter.things import ACHIEVEMENTS, ITEMS, PLAYER, VIEW, VITALS
@@ -35,7 +35,7 @@ KEYS = {
 }
 MOVES = "hjkl move (also arrows)"
 _OTHER_KEYS = [ord(key) for key in map(chr, range(33, 127)) if key not in KEYS.values()]
-_OTHER_KEYS += [key | 0x80 for key in range(33, 127)]  # with Meta
+_OTHER_KEYS += [key | 0x80 for key in range(33, 127)]  # keys with Meta
 
 
 class Scene(NamedTuple):
@@ -51,7 +51,7 @@ class Scene(NamedTuple):
 
 
 def draw(env: "Crafter", scene: Scene) -> Terminal:
-    """Draws what the player sees and owns, and beside it the caption, the event and the achievements."""
+    """Draws what the player sees and carries, and next to it the caption, the event and the achievements."""
     canvas, inventory = Canvas(), scene.inventory.tolist()
     for x, column in enumerate(scene.tiles.tolist()):
         for y, tile in enumerate(column):
@@ -85,7 +85,7 @@ def _watch(config: EnvConfig, spec: EnvSpec, seed: int, index: int, number: int,
     from oni_jax.envs.device.watched import WatchedDeviceEnv
 
     del ttyrec  # there is no real terminal
-    env = with_task(make_env(with_own_maps(config)), config.crafter)
+    env = with_task(make_env(with_exact_maps(config)), config.crafter)
     return WatchedDeviceEnv(env, seed, index, config.max_episode_steps, spec, number)
 
 

@@ -15,9 +15,9 @@ _ODD = np.uint32(0x9E3779B9)  # 2^32 by the golden ratio
 class ObjectDraws(NamedTuple):
     """Numbers of one object, each [] float32."""
 
-    moves: jax.Array  # whether a cow moves, a zombie chases; the axis on which a skeleton retreats
-    axis: jax.Array  # whether a creature comes nearer along the longer axis
-    direction: jax.Array  # that it wanders in
+    moves: jax.Array  # True if a cow moves, a zombie chases; the axis on which a skeleton retreats
+    axis: jax.Array  # True if a creature comes nearer along the longer axis
+    direction: jax.Array  # direction of wandering
     shoots: jax.Array
     follows: jax.Array
     wanders: jax.Array
@@ -43,7 +43,7 @@ class KeyDraws(NamedTuple):
     """Draws from a step's key, by a hash of it and of what they are for.
 
     A counter through MurmurHash3's finaliser twice, with the key's words in between: several times cheaper than
-    Threefry, of which JAX makes a loop on CPUs, and each object needs numbers of its own.
+    Threefry, of which JAX makes a loop on CPUs, and each object needs other numbers.
     """
 
     words: jax.Array  # [2] uint32

@@ -56,7 +56,7 @@ class Crafter(DeviceEnv[State]):
 
     Attributes:
       variant: its rules and its way of describing states.
-      num_maps: size of the stock that maps are taken from; 0: each episode has a map of its own, made on the host.
+      num_maps: size of the stock that maps are taken from; 0: each episode has a new map, made on the host.
     """
 
     variant: Variant
@@ -180,6 +180,6 @@ def make_env(config: EnvConfig) -> DeviceEnv:
     env = Crafter(find_variant(config), _EXACT if settings.maps == "exact" else settings.map_stock)
     if settings.view == "tiles":
         return env
-    load_textures(settings.textures)  # which may be missing
+    load_textures(settings.textures)  # raises if the textures are missing
     shown = Pictures(env, settings.view == "grey", settings.textures)
     return FrameStack(shown, "grey", NUM_FRAMES) if shown.is_grey else shown

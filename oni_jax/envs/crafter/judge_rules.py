@@ -15,8 +15,8 @@ from oni_jax.envs.crafter.prerequisites import PREREQUISITES
 from oni_jax.envs.crafter.rules import SLEEP
 from oni_jax.types import TIE
 
-VERBS = ("drink", "chop", "eat", "place", "attack", "mine", "make")  # by how much has to come before
-# Of a goal: its events, as they begin, and what is faced
+VERBS = ("drink", "chop", "eat", "place", "attack", "mine", "make")  # ordered by how much has to come before
+# Goal -> the beginnings of its events, and what is faced
 GOALS = {
     "gathering": (("chop", "mine"), ("tree", "stone", "coal", "iron", "diamond")),
     "fighting": (("attack zombie", "attack skeleton"), ("zombie", "skeleton")),

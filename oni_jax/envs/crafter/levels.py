@@ -11,7 +11,7 @@ from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import ArraySpec, EnvSpec
 
-# What is seen on a cell: Crafter's own numbers, and more of what its pictures show
+# Tiles of a cell: Crafter's numbers, and more that its pictures show
 TILES = (*NAMES, "ripe plant", "arrow to the right", "arrow upwards", "arrow downwards")
 STATUS_SIZE = len(ITEMS) + len(DIRECTIONS) + 2
 ELLM, BK = "ELLM", "BK"  # whose way to describe states
@@ -49,7 +49,7 @@ def find_variant(config: EnvConfig) -> Variant:
     if settings.actions:
         if rules.actions not in ELLM_ACTIONS.values():
             raise UserError(
-                f"--crafter_actions {settings.actions}: {config.root_env} has actions of its own; "
+                f"--crafter_actions {settings.actions}: {config.root_env} has other actions; "
                 "CrafterTextEnv-v1 and CrafterReward-v1 have a choice"
             )
         rules = rules._replace(actions=ELLM_ACTIONS[settings.actions])
@@ -60,8 +60,8 @@ def find_variant(config: EnvConfig) -> Variant:
     return variant._replace(rules=rules)
 
 
-def with_own_maps(config: EnvConfig) -> EnvConfig:
-    """Returns the settings with `--crafter_maps auto` as it is on the host: each episode has a map of its own."""
+def with_exact_maps(config: EnvConfig) -> EnvConfig:
+    """Returns the settings with `--crafter_maps auto` as it is on the host: each episode has a new map."""
     if config.crafter.maps != "auto":
         return config
     return dataclasses.replace(config, crafter=dataclasses.replace(config.crafter, maps="exact"))
@@ -70,7 +70,7 @@ def with_own_maps(config: EnvConfig) -> EnvConfig:
 TILE_VIEW = {"tiles": ArraySpec(VIEW, "uint8", num_ids=len(TILES)), "status": ArraySpec((STATUS_SIZE,), "float32")}
 RGB_VIEW = {"rgb": ArraySpec((64, 64, 3), "uint8")}
 NUM_FRAMES = 4
-OBSERVATIONS = {  # by `--crafter_view`
+OBSERVATIONS = {  # `--crafter_view` -> observations
     "tiles": TILE_VIEW,
     "rgb": RGB_VIEW,
     "grey": {"grey": ArraySpec((84, 84, NUM_FRAMES), "uint8")},  # ELLM's
@@ -83,8 +83,8 @@ def crafter_spec(config: EnvConfig) -> EnvSpec:
     if not config.crafter.task:
         return spec
     if "success" in spec.episode_stats:
-        raise UserError(f"--crafter_task {config.crafter.task}: {config.root_env} has a task of its own")
-    find_task(config.crafter, spec.goals)  # which it may lack
+        raise UserError(f"--crafter_task {config.crafter.task}: {config.root_env} has a fixed task")
+    find_task(config.crafter, spec.goals)  # raises if the environment lacks the task
     return spec._replace(episode_stats=(*spec.episode_stats, "success"))
 
 

@@ -37,7 +37,7 @@ MATERIAL_LOOKS = dict(
         strict=True,
     )
 )
-# Of what stands on a cell: the player as it faces left, right, up, down and asleep, and tiles of creatures
+# Looks on a cell: the player as it faces left, right, up, down and asleep, and tiles of creatures
 PLAYER_LOOKS = (*(Look(char, _WHITE) for char in "<>^v"), Look("z", _CYAN))
 CREATURE_LOOKS = {
     "cow": Look("C", _PINK),
@@ -54,5 +54,6 @@ _TOOL_COLORS = (_BROWN, _GRAY, _ORANGE)
 ITEM_COLORS = (_RED, _BROWN, _LIGHT_BLUE, _YELLOW, _GREEN, _BROWN, _GRAY, _DARK_GRAY, _ORANGE, _LIGHT_CYAN)
 ITEM_COLORS += 2 * _TOOL_COLORS
 assert len(ITEM_COLORS) == len(ITEMS)
-# What can stand on a cell: the tiles after MATERIALS, of which the first is the player, facing left; then its others
+# Looks of what can stand on a cell: the tiles after MATERIALS, of which the first is the player, facing left; then its
+# others
 STANDING = (PLAYER_LOOKS[0], *(CREATURE_LOOKS[name] for name in TILES[PLAYER + 1 :]), *PLAYER_LOOKS[1:])

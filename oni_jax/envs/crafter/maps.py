@@ -11,9 +11,9 @@ from oni_jax.envs.crafter.noise import Lattice, lattice_of, noise
 from oni_jax.envs.crafter.things import COW, SIZE, SKELETON, ZOMBIE
 from oni_jax.types import Array
 
-CENTRE = SIZE // 2, SIZE // 2  # where the player starts
+CENTRE = SIZE // 2, SIZE // 2  # the player's start
 MAX_BORN = 192  # objects that a map may start with
-_MAX_DRAWS = 3 * SIZE**2 * 2  # of a cell: three for its material, and as many for what stands on it
+_MAX_DRAWS = 3 * SIZE**2 * 2  # draws of a cell: three for its material, and as many for what stands on it
 _MAX_SEED = 2**31 - 1
 
 
@@ -83,7 +83,7 @@ def _materials(noises: Mapping[str, np.ndarray], draws: Iterator[float]) -> tupl
         materials[chosen] = material
     materials[rock] = np.where((mountain > 0.3) & (noises["lava"] > 0.35), things.LAVA, things.STONE)[rock]
 
-    # What a cell may become by a draw, in this order, and the value that the draw has to exceed
+    # Possible outcomes of a cell's draw, in this order, and the value that the draw has to exceed
     chances = (
         (rock & (noises["coal"] > 0), 0.85, things.COAL),
         (rock & (noises["iron"] > 0.4), 0.75, things.IRON),

@@ -24,8 +24,8 @@ SIDE = 64  # pixels
 GREY_SIDE = 84  # pixels of ELLM's
 _WIDTH, _HEIGHT = VIEW
 _ITEM_ROWS = -(-len(ITEMS) // _WIDTH)
-_LUMA = np.array([19595, 38470, 7471])  # of 1 << 16, of red, green and blue
-_NOISE = (32.0, 127.0)  # from, to
+_LUMA = np.array([19595, 38470, 7471])  # weights of red, green and blue, of 1 << 16
+_NOISE = (32.0, 127.0)  # lowest, highest
 _ODD = np.uint32(0x9E3779B9)
 ASLEEP = len(DIRECTIONS)
 _PLAYERS = np.array([0, *range(len(STANDING) - ASLEEP, len(STANDING))])  # indices into STANDING, by direction; asleep
@@ -58,7 +58,7 @@ def scene(state: State) -> Scene:
 
 
 def rgb(textures: Textures, shown: Scene) -> jax.Array:
-    """Returns the picture [64, 64, 3] uint8: what the player sees, and below it what it owns."""
+    """Returns the picture [64, 64, 3] uint8: what the player sees, and below it what it carries."""
     local = _asleep(_lit(_view(textures, shown), shown), shown.is_sleeping)
     owned = jnp.asarray(textures.items)[np.arange(len(ITEMS)), shown.inventory]
     owned = jnp.pad(owned, ((0, _ITEM_ROWS * _WIDTH - len(ITEMS)), *[(0, 0)] * 3))

@@ -70,7 +70,7 @@ def _column(rules: Rules, name: str) -> jax.Array:
 
 
 def _events(rules: Rules) -> np.ndarray:
-    """Returns each action's event [A] uint8; 0: it has none of its own."""
+    """Returns each action's event [A] uint8; 0: it has none."""
     known = {words: i for i, words in enumerate(tables.EVENTS)}
     return np.array([known.get(action.words, 0) for action in rules.actions], np.uint8)
 
@@ -187,7 +187,7 @@ def _put(
     here = state.cells[target]
     puts &= is_empty(here) & jnp.asarray(where)[index, material] & _has(state, uses)
     grows = puts & (becomes == things.PLANT)
-    # Without room for another object nothing grows, though the sapling is gone
+    # A sapling grows nothing without room for another object, though it is gone
     new = jnp.where(grows & (state.num_objects < MAX_OBJECTS), state.num_objects, MAX_OBJECTS)
     plant = jnp.stack(
         [jnp.int32(things.PLANT), target, jnp.int32(FIRST_HEALTH[things.PLANT]), jnp.int32(0), _now(state)]

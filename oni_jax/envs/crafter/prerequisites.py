@@ -12,7 +12,7 @@ class Prerequisite(NamedTuple):
     """Conditions of a goal, as a player sees them."""
 
     uses: tuple[tuple[str, int], ...] = ()  # items that one has
-    seen: tuple[str, ...] = ()  # what is in view
+    seen: tuple[str, ...] = ()  # things in view
 
 
 PREREQUISITES = {

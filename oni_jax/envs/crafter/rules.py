@@ -50,7 +50,7 @@ class Action(NamedTuple):
     words: str
     operation: Operation = Operation.NOTHING
     argument: int = 0
-    noun: str = ""  # that the words name
+    noun: str = ""  # noun in the words
 
 
 class Collected(NamedTuple):
@@ -157,7 +157,7 @@ MAKE_TABLE = Action("make crafting table", Operation.PLACE, 1, "crafting table")
 
 # All words that an event can have; DO has those of what it did
 EVENTS = ("", *(a.words for a in (NOOP, *MOVES, SLEEP, *COLLECT, *STRIKE, *PLACE, *MAKE, MAKE_TABLE)))
-EVENT_OF_FACED = np.zeros(len(NAMES), np.uint8)  # of DO
+EVENT_OF_FACED = np.zeros(len(NAMES), np.uint8)  # event of DO
 for _thing, _words in {**_STRIKES, **_COLLECTS}.items():
     EVENT_OF_FACED[_thing] = EVENTS.index(_words)
 

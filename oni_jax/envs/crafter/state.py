@@ -13,13 +13,13 @@ from oni_jax.types import Array
 BORDER = 4  # cells outside the map, as far as the player can see
 WIDTH = SIZE + 2 * BORDER
 NUM_CHUNKS = (-(-SIZE // CHUNK)) ** 2
-MAX_OBJECTS = 192  # besides the player; nothing is born beyond. Crafter has no limit
+MAX_OBJECTS = 192  # number without the player; nothing is born beyond. Crafter has no limit
 NEVER = np.iinfo(np.int32).max
-ENTRIES = 1024  # of a step; see `State.objects`
+ENTRIES = 1024  # entries of a step; see `State.objects`
 
 # Columns of an object
 KIND, CELL, HEALTH, TIMER, ENTERED = range(5)
-STEPS = np.array([-WIDTH, WIDTH, -1, 1], np.int32)  # to the next cell in each direction
+STEPS = np.array([-WIDTH, WIDTH, -1, 1], np.int32)  # offsets of the next cell in each direction
 
 
 class State(NamedTuple):

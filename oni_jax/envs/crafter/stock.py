@@ -30,9 +30,9 @@ SEED = 0  # whose first episodes' maps the stock is of
 CACHE = "ONI_JAX_CACHE"  # environment variable: the folder; `cache_folder` when unset
 HANG_SECS = 60.0  # a map takes a second at most
 FEW = 64  # maps that are made in this process
-_ZIP = b"PK"  # with which no error's text begins
-_VERSION = 1  # of the file's form
-# Of each field: shape, and a number that is above all values
+_ZIP = b"PK"  # no error's text begins so
+_VERSION = 1  # version of the file's form
+# Form of each field: shape, and a number that is above all values
 _FORM = Map(((things.SIZE, things.SIZE), len(things.MATERIALS)), ((MAX_BORN,), len(things.NAMES)), ((MAX_BORN, 2), 64))
 
 
@@ -64,7 +64,7 @@ def write_stock(path: pathlib.Path, size: int) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(temporary, b"")  # fails now, rather than after a minute's work
-        temporary.unlink()  # which a killed process would leave
+        temporary.unlink()  # a killed process would leave it
         with contextlib.ExitStack() as stack:
             made: Iterable[Map] = map(make_map, seeds)
             if size > FEW:

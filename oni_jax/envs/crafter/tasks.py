@@ -18,7 +18,7 @@ from oni_jax.settings.worlds import CrafterConfig
 from oni_jax.types import Array, EnvSpec
 
 _AROUND = np.arange(-1, 2)[:, None] * WIDTH + np.arange(-1, 2)  # steps to 3 x 3 cells
-# Of these, what counts as beside the one in the middle: the published rule leaves out one diagonal
+# Neighbours that count as next to the middle one: the published rule leaves out one diagonal
 BESIDE = ~np.eye(3, dtype=bool)
 
 

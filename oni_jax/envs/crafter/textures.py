@@ -1,4 +1,4 @@
-"""Textures of Crafter's cells and items: plain ones of our own, or the published ones, where `crafter` is installed."""
+"""Textures of Crafter's cells and items: plain ones, or the published ones, where `crafter` is installed."""
 
 import functools
 import importlib.util

@@ -48,7 +48,7 @@ ITEMS = (
 )
 ITEM = {name: i for i, name in enumerate(ITEMS)}
 HEALTH, FOOD, DRINK, ENERGY = range(len(VITALS))
-MAX_AMOUNT = 9  # of each item
+MAX_AMOUNT = 9  # most of each item
 
 ACHIEVEMENTS = (
     "collect_coal",
@@ -81,7 +81,7 @@ DIRECTIONS = np.array(
 )  # left, right, up, down, as (x, y); y grows downwards
 LEFT, RIGHT, UP, DOWN = range(len(DIRECTIONS))
 
-SIZE = 64  # of a map, in cells
-CHUNK = 12  # of which creatures are counted together
+SIZE = 64  # side of a map, cells
+CHUNK = 12  # side of a chunk, whose creatures are counted together
 VIEW = (9, 7)  # cells that the player sees, by x and y; the player is in the middle
 SIGHT = 18  # nothing happens to what is as far from the player, by x and y together

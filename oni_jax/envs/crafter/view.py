@@ -13,7 +13,7 @@ from oni_jax.envs.crafter.state import BORDER, TIMER, WIDTH, State, index_of, ki
 from oni_jax.envs.crafter.things import DIRECTIONS, HEALTH, MAX_AMOUNT, NAMES, PLAYER, SIZE, VIEW, VITALS
 from oni_jax.types import Array
 
-COLUMN, ROW = VIEW[0] // 2, VIEW[1] // 2  # of the player
+COLUMN, ROW = VIEW[0] // 2, VIEW[1] // 2  # cell of the player
 NOT_SEEN = 255  # index of a cell
 ASLEEP, DEAD, OUTSIDE = 1, 2, 4  # flags of a key
 

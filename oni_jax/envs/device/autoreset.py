@@ -15,7 +15,7 @@ class Stepped(NamedTuple):
     """Outcomes of N actions."""
 
     outcome: Outcome  # each [N]
-    final: Shown  # of the states that the actions led to
+    final: Shown  # the states that the actions led to
     stats: jax.Array  # [N, K] float32; of the episodes so far
 
     @property

@@ -40,13 +40,13 @@ class DeviceEnv(Protocol[State]):
     functions as they are here.
     """
 
-    # With all observations that it offers; `episode_stats`: `return`, `length`, those of `stats`; `caption_size`: M of
-    # `caption_key`
+    # Spec with all observations that it offers; `episode_stats`: `return`, `length`, those of `stats`; `caption_size`:
+    # M of `caption_key`
     spec: EnvSpec
 
     @property
     def max_episode_steps(self) -> int | None:
-        """Step limit of the environment's own; None: it has none."""
+        """Step limit of the environment itself; None: it has none."""
         return None
 
     def reset(self, key: jax.Array) -> State:

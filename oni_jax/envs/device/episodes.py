@@ -15,7 +15,7 @@ _WORD = 2**32
 class Episode(NamedTuple):
     """The running episode of one environment; with leaves [N, ...], of N."""
 
-    state: Any  # the environment's own
+    state: Any  # the environment's
     key: jax.Array  # [] of the environment: the same in all its episodes
     number: jax.Array  # [] int32; episodes before this one
     length: jax.Array  # [] int32; steps so far

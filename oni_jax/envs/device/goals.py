@@ -224,8 +224,8 @@ def _random(world: WithGoals, inner: Any, key: jax.Array) -> jax.Array:
     return order < world.settings.count
 
 
-# By --goal_suggester; each returns what reaching the goals is worth [G], for a state of `env` and a key of its own; one
-# that may suggest other things, [G + 1], last their number
+# --goal_suggester -> function that returns what reaching the goals is worth [G], for a state of `env` and a separate
+# key; one that may suggest other things, [G + 1], last their number
 SUGGESTERS: dict[str, Callable[[WithGoals, Any, jax.Array], jax.Array]] = {
     "llm": _llm,
     "model": _model,

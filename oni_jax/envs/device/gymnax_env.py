@@ -25,12 +25,12 @@ _LIMITS = ("max_steps_in_episode", "max_timesteps")  # names of a step limit amo
 class Captions(NamedTuple):
     """Texts of an environment's states."""
 
-    key: Callable[[Any], jax.Array]  # of a state, [M] uint8 that say all of the text; traced
-    text: Callable[[np.ndarray], str]  # of a key, on the host
+    key: Callable[[Any], jax.Array]  # state -> [M] uint8 that say all of the text; traced
+    text: Callable[[np.ndarray], str]  # key -> text, on the host
 
 
 class State(NamedTuple):
-    """The environment's own state, and what it showed with it."""
+    """The environment's state, and what it showed with it."""
 
     own: Any
     observations: dict[str, jax.Array]
@@ -39,7 +39,7 @@ class State(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class GymnaxEnv(DeviceEnv[State]):
-    """An environment of gymnax's kind. Its own auto-reset is not used.
+    """An environment of gymnax's kind. Its auto-reset is not used.
 
     A step's outcome has `done`, or `terminated` and `truncated`. Where the environment reports a step limit as an end,
     as gymnax before 1.0 does, an end at that step is taken as a truncation.

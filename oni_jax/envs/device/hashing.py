@@ -12,7 +12,7 @@ _WORD_BYTES = 4
 def hash64(key: jax.Array) -> jax.Array:
     """Returns a hash of bytes [M] uint8, as [2] uint32.
 
-    Each of the two halves is a sum over the words of MurmurHash3's finaliser, with constants of the word's own, mixed
+    Each of the two halves is a sum over the words of MurmurHash3's finaliser, with other constants for each word, mixed
     once more. A million distinct keys collide with a probability of 3e-8 (birthday bound of 64 bits).
     """
     chex.assert_rank(key, 1)

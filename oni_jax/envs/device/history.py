@@ -13,7 +13,7 @@ from oni_jax.types import EnvSpec
 
 
 class State(NamedTuple):
-    """An environment's own state, and the window of steps that end with it."""
+    """An environment's state, and the window of steps that end with it."""
 
     own: Any
     seen: dict[str, jax.Array]  # each [H+1, ...]; the present observation is the last
@@ -65,7 +65,7 @@ class WithHistory(DeviceWrapper):
 
 
 def with_history(env: DeviceEnv, spec: EnvSpec) -> DeviceEnv:
-    """Returns the environment, showing what `spec` says: its own observations, and those of earlier steps."""
+    """Returns the environment, showing what `spec` says: its observations, and those of earlier steps."""
     names = tuple(past_of(spec.observations))
     return WithHistory(env, names) if names else env
 

@@ -12,11 +12,11 @@ from oni_jax.envs.device.episodes import Episode, begin_episode
 from oni_jax.envs.device.shown import Shown, show
 
 Rows = TypeVar("Rows")  # a pytree of arrays [N, ...]
-ROWS_PER_CHUNK_ROW = 64  # by default
+ROWS_PER_CHUNK_ROW = 64  # the default
 
 
 def default_chunk(num_rows: int) -> int:
-    """Returns a chunk that one step's ended episodes mostly fit in, where they end each at a time of its own."""
+    """Returns a chunk that one step's ended episodes mostly fit in, where they end at different times."""
     return max(1, num_rows // ROWS_PER_CHUNK_ROW)
 
 
@@ -76,7 +76,7 @@ def _for_chunks(compute: Callable[[Rows, jax.Array], Rows], rows: Rows, chosen: 
 def reset_ended(env: DeviceEnv, episodes: Episode, shown: Shown, ended: jax.Array, chunk: int) -> tuple[Episode, Shown]:
     """Starts the next episode of each environment whose episode has ended, and shows its first state.
 
-    Each draws from a key of its own.
+    Each draws from a separate key.
 
     Args:
       env: of one environment.

@@ -9,7 +9,7 @@ from oni_jax.envs.nethack.tasks import nethack
 OPTIONS = ",".join([*nethack.nethack.NETHACKOPTIONS, f"name:{CHARACTER}"])
 
 DATA = "nhdat"
-EMPTY_FILES = ("perm", "record", "logfile", "xlogfile")  # which NetHack locks or appends to
+EMPTY_FILES = ("perm", "record", "logfile", "xlogfile")  # NetHack locks these or appends to them
 
 
 def make_folder() -> tempfile.TemporaryDirectory:

@@ -13,7 +13,7 @@ from oni_jax.envs.nethack.tasks import Task, nethack
 
 CHARACTER = "Agent-mon-hum-neu-mal"
 MAX_OPENING_PRESSES = 1000
-MAX_AUTOMATIC_PRESSES = 10_000  # between two of the agent's
+MAX_AUTOMATIC_PRESSES = 10_000  # bound between two of the agent's
 
 SPACE, ESCAPE, YES = ord(" "), 27, ord("y")
 QUIT = 0x80 | ord("q")
@@ -22,7 +22,7 @@ CAST, ENHANCE, FIRST_ITEM = int(nethack.Command.CAST), int(nethack.Command.ENHAN
 # Indices into `internal` of what the game waits for:
 IN_QUESTION, IN_LINE_INPUT, IN_MORE = 1, 2, 3
 
-QUESTIONS_LEFT = (b"eat", b"attack", b"direction?", b"pray", b"drink")  # to the agent
+QUESTIONS_LEFT = (b"eat", b"attack", b"direction?", b"pray", b"drink")  # questions left to the agent
 CONTINUAL_QUESTIONS_LEFT = QUESTIONS_LEFT[:-1]
 EAT_PROMPT, DRINK_PROMPT = b"What do you want to eat", b"What do you want to drink"
 FIRST_CHOICE = re.compile(rb"\[([a-zA-Z]+)")
@@ -78,7 +78,7 @@ class NetHackGame:
       task: the task.
       arrays: of the group.
       i: this game's row.
-      shared_code: code shared by the process's games; None: each keeps its own copy.
+      shared_code: code shared by the process's games; None: each keeps a separate copy.
       ttyrec: file to which the engine records its terminal; None: no recording.
 
     Attributes:
@@ -122,7 +122,7 @@ class NetHackGame:
         if birthday is not None:
             birthday.value = core_seed % 2**31
         for _ in range(MAX_OPENING_PRESSES):
-            if self._program_state[3]:  # in the move loop
+            if self._program_state[3]:  # set in the move loop
                 break
             # The first turn may ask for a name: of a scroll that turns to dust where the hero stands.
             self._engine.step(ESCAPE if self._internal[IN_LINE_INPUT] else SPACE)

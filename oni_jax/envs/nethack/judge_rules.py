@@ -21,7 +21,7 @@ EVENTS: Mapping[str, tuple[re.Pattern[str], str]] = {
     for name, pattern, words in (
         (
             "kill",
-            # What arches or hisses at a blow is a pet
+            # A pet arches or hisses at a blow
             r"(?<!It arches!  )(?<!It hisses!  )\bYou (kill|destroy|slay|dispatch|dissolve|vaporize)\b(?! the poor)",
             "a monster killed by the player",
         ),

@@ -19,9 +19,9 @@ GOLD_GLYPH = nethack.GLYPH_OBJ_OFF + next(
     i for i in range(nethack.NUM_OBJECTS) if nethack.OBJ_NAME(nethack.objclass(i)) == "gold piece"
 )
 BLOCKED = (b"You can't move", b"This door", b"You try to move", b"It's")
-TURN_FRACTION, SEARCH_FRACTION = 0.1, 0.05  # of the scripted steps without an aim
-WANDER_FRACTION = 0.3  # of the scripted steps with an aim: an obstacle may block the way
-PEACEFUL_STEPS = 10  # without attacks, after the game asked to confirm one
+TURN_FRACTION, SEARCH_FRACTION = 0.1, 0.05  # fractions of the scripted steps without an aim
+WANDER_FRACTION = 0.3  # fraction of the scripted steps with an aim: an obstacle may block the way
+PEACEFUL_STEPS = 10  # steps without attacks, after the game asked to confirm one
 
 
 class ScriptedPlayer:

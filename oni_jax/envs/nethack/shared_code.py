@@ -1,10 +1,10 @@
 """Shares one copy of the engine's code among the games of a process.
 
-Every NLE instance loads its own copy of `libnethack.so`, since the engine keeps its state in global variables. So a
+Every NLE instance loads a separate copy of `libnethack.so`, since the engine keeps its state in global variables. So a
 process has as many copies of the same instructions as it has games, and they evict each other from the processor's
 caches. This module maps the installed file's pages over the read-only segments of each copy.
 
-A game's copy is compared with the file first, byte by byte. After any mismatch games keep their own copies from then
+A game's copy is compared with the file first, byte by byte. After any mismatch games keep separate copies from then
 on, which are slower and otherwise equivalent. As with any library that a program has loaded, the installed file must
 not be overwritten in place while games run (pip replaces it, which is safe).
 """
@@ -47,7 +47,7 @@ class CannotShareError(Exception):
 class Segment(NamedTuple):
     """A read-only segment of the library."""
 
-    offset: int  # in the file, and in memory from the library's base address
+    offset: int  # offset in the file, and in memory from the library's base address
     num_bytes: int
     protection: int
 
@@ -62,7 +62,7 @@ class SharedCode:
     """The installed library, mapped for the games of a group. Close it after them; it also is when nobody holds it.
 
     Attributes:
-      failure: reason why games keep their own copies; None while they share the code.
+      failure: reason why games keep separate copies; None while they share the code.
     """
 
     def __init__(self, library: str = nethack.nethack.DLPATH):

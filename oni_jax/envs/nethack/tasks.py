@@ -17,7 +17,7 @@ Goal = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 
 DESCENT_MESSAGE = b"You descend the stairs"
 GOAL_REWARD = 50.0
-HALLUCINATING = 512  # of the bits of the hero's conditions
+HALLUCINATING = 512  # bit of the hero's conditions
 ORACLE_GLYPH = next(
     glyph
     for glyph in range(nethack.GLYPH_MON_OFF, nethack.GLYPH_MON_OFF + nethack.NUMMONS)

@@ -141,8 +141,8 @@ class NetHackVectorEnv(VectorEnv):
         self._episodes = [-1] * num_envs
         self._lengths = np.zeros(num_envs, np.int64)
         self._returns = np.zeros(num_envs)
-        self._paid = np.zeros(num_envs, bool)  # of continual tasks, which are rewarded once an episode
-        self._known_squares: list[dict[tuple[int, ...], int]] = [{} for _ in range(num_envs)]  # of levels left
+        self._paid = np.zeros(num_envs, bool)  # continual tasks are rewarded once an episode
+        self._known_squares: list[dict[tuple[int, ...], int]] = [{} for _ in range(num_envs)]  # squares of levels left
         allow_open_files()  # a game has two
         self._directory = ScratchFolder()
         self._games: list[NetHackGame] = []
@@ -221,7 +221,7 @@ class NetHackVectorEnv(VectorEnv):
 
     def _code_note(self) -> str:
         if not self._shared_code:
-            return "each game has its own copy of the engine's code"
+            return "each game has a separate copy of the engine's code"
         if self._shared_code.failure:
             return f"games can't share the engine's code: {self._shared_code.failure}"
         return "games share the engine's code"

@@ -9,7 +9,7 @@ from oni_jax.settings.annotation import AnnotationConfig, check_asks_apart
 from oni_jax.settings.config import Config, check_config
 from oni_jax.settings.fields import UserError, setting
 
-SEPARATOR = "\0"  # of messages; no command line holds it
+SEPARATOR = "\0"  # separator of messages; no command line holds it
 
 
 @dataclasses.dataclass(frozen=True)

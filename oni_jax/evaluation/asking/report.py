@@ -48,7 +48,7 @@ def asked_lines(number: int, asked: Asked, prompt: Prompt, tokens: Tokens) -> It
 
 
 def item_lines(prompt: Prompt, item: Item) -> list[str]:
-    """Returns what of a prompt is a query's own, in lines: its captions, as they are rendered there."""
+    """Returns the lines of a prompt that differ from query to query: its captions, as they are rendered there."""
     names = [placeholder.strip("{}") for placeholder in prompt.kind.placeholders]
     rendered = [prompt.kind.render(escape(caption)) for caption in item]
     texts = [f"{name}: {text}" for name, text in zip(names, rendered)] if len(names) > 1 else rendered

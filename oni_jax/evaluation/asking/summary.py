@@ -13,7 +13,7 @@ from oni_jax.runs.run import Run
 from oni_jax.types import Item
 
 CHARS_PER_TOKEN = 4
-STEPS = 1_000_000  # of the estimate
+STEPS = 1_000_000  # steps of the estimate
 
 
 class Tokens(NamedTuple):
@@ -21,7 +21,7 @@ class Tokens(NamedTuple):
 
     prompt: int
     completion: int
-    is_counted: bool  # by the server; else estimated from characters
+    is_counted: bool  # counted by the server; else estimated from characters
 
 
 def total_tokens(parts: Iterable[Tokens]) -> Tokens:
@@ -31,7 +31,7 @@ def total_tokens(parts: Iterable[Tokens]) -> Tokens:
 
 
 def tokens_of(asked: Asked, prompt: Prompt, has_counts: bool) -> Tokens:
-    """Returns the tokens of a query; `has_counts`: the server's own count is believed, where it gives one."""
+    """Returns the tokens of a query; `has_counts`: the server's count is believed, where it gives one."""
     parts, before = [Tokens(0, 0, True)], ""
     for reply in asked.replies:
         read, written = (reply.usage.get(name) if has_counts else None for name in TOKEN_COUNTS)
@@ -51,8 +51,8 @@ def _estimated(num_chars: int) -> int:
 class Agreement(NamedTuple):
     """Two askings, compared on the items that both of them have a readable answer to."""
 
-    num_items: int  # that both asked about
-    num_both: int  # with two readable answers
+    num_items: int  # items that both asked about
+    num_both: int  # items with two readable answers
     num_equal: int
     kappa: float | None  # Cohen's; None: not defined, since there are no choices, or one answer throughout
     overlap: float  # mean Jaccard index of what the answers were read as
@@ -84,7 +84,7 @@ class Rate(NamedTuple):
     """Queries that a run asked."""
 
     num_queries: int
-    env_steps: int  # in which it asked them: its first million, or all of fewer
+    env_steps: int  # steps in which it asked them: its first million, or all of fewer
 
     def in_steps(self, num_steps: int) -> float:
         """Returns as many queries as the same rate makes in a number of steps."""

@@ -1,4 +1,4 @@
-"""Runs of several processes, one per host, each with its own environments and accelerators.
+"""Runs of several processes, one per host, each with separate environments and accelerators.
 
 They compute one update, of one batch, over a mesh of all their accelerators (`parallel`). Other state is replicated:
 once an update, the captions, labels and reports of each process are all-gathered (`Peers.all_gather`). So every process

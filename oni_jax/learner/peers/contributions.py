@@ -48,7 +48,7 @@ def merge_contributions(packed: Sequence[Mapping[str, np.ndarray]]) -> Contribut
         notes=list(dict.fromkeys(text for part in packed for text in part["notes"].tolist())),
     )
     captions = (merge_captions([_unpack(end, part) for part in packed]) for end in StepCaptions._fields)
-    returns = [own_returns for part in packed for own_returns in part.get("intrinsic_returns", ())]
+    returns = [row for part in packed for row in part.get("intrinsic_returns", ())]
     return Contribution(StepCaptions(*captions), _annotations(packed[0]), report, returns)
 
 

@@ -45,14 +45,14 @@ def joined(devices: DevicesConfig, stop: StopRequest) -> Iterator["SingleProcess
 
 def _meet(devices: DevicesConfig, in_slurm: bool, stop: StopRequest) -> None:
     """Waits until all processes have connected. Raises UserError after the time-out, or if they can't connect."""
-    _check_own_name(devices.coordinator_address.rpartition(":")[0] or _slurm_host())
+    _check_host_name(devices.coordinator_address.rpartition(":")[0] or _slurm_host())
     jax.config.update("jax_enable_preemption_service", False)  # it would handle SIGTERM instead of us
     options: dict[str, Any] = (
         {} if in_slurm else {"num_processes": devices.num_processes, "process_id": devices.process_id}
     )
-    # By default JAX would take one accelerator for each of Slurm's tasks; an empty list selects all.
+    # JAX's default is one accelerator for each of Slurm's tasks; an empty list selects all.
     options |= {"local_device_ids": [], "heartbeat_timeout_seconds": HEARTBEAT_SECS}
-    # In a thread, since it blocks signal handlers; and JAX aborts the process at its own time-out, so ours comes first.
+    # A thread, since it blocks signal handlers; and JAX aborts the process at its time-out, so ours comes first.
     options["initialization_timeout"] = 2 * MEETING_SECS
     initialize = functools.partial(jax.distributed.initialize, devices.coordinator_address or None, **options)
     meeting, start, logged = BackgroundThread("meeting", initialize), time.monotonic(), False
@@ -84,8 +84,8 @@ def _meet(devices: DevicesConfig, in_slurm: bool, stop: StopRequest) -> None:
         raise UserError(f"--coordinator_address: the processes of this run did not meet ({reason})") from None
 
 
-def _check_own_name(coordinator: str) -> None:
-    """Raises UserError if this host's own name resolves to a loopback address, though other hosts connect to it.
+def _check_host_name(coordinator: str) -> None:
+    """Raises UserError if this host's name resolves to a loopback address, though other hosts connect to it.
 
     Debian's /etc/hosts gives it 127.0.1.1. JAX sends the address of that name to the other processes.
     """
@@ -97,7 +97,7 @@ def _check_own_name(coordinator: str) -> None:
     on_one_host = not coordinator or re.fullmatch(r"localhost|127\..+|\[?::1\]?", coordinator)
     if address.startswith("127.") and not on_one_host:
         raise UserError(
-            f"this host's own name, {name}, resolves to {address}, at which processes of other hosts can't reach it: "
+            f"this host's name, {name}, resolves to {address}, at which processes of other hosts can't reach it: "
             "give it its network's address in /etc/hosts (those of one host can meet at 127.0.0.1)"
         )
 

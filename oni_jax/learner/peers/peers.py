@@ -19,7 +19,7 @@ from oni_jax.settings.config import Config, changed, config_from_json, config_to
 from oni_jax.settings.fields import UserError
 from oni_jax.types import Array, PyTree
 
-SMALLEST_BYTES = 1 << 12  # of an all-gather: sizes are powers of two from here on, so that few are compiled
+SMALLEST_BYTES = 1 << 12  # smallest all-gather: sizes are powers of two from here on, so that few are compiled
 BLOCK_BYTES = 1 << 20  # a broadcast's size may exceed an int32: it is sent as a number of blocks, and the rest
 
 
@@ -80,7 +80,7 @@ class Peers:
             self.all_gather_arrays({})  # while all are here: gloo connects within 30 s, or fails
         except PeerLost as error:
             raise UserError(
-                "the processes of this run met, but one has ended since, or can't be reached: each host's own name has "
+                "the processes of this run met, but one has ended since, or can't be reached: each host's name has "
                 f"to resolve to its network's address ({one_line(error.__context__ or error)})"
             ) from None
 

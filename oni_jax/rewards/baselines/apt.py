@@ -25,22 +25,22 @@ from oni_jax.rewards.baselines.rnd_inputs import Inputs, Observations, drawn_ste
 from oni_jax.rewards.registry import RewardContext
 from oni_jax.types import Array, ModelState, PyTree, RewardOutput, Trajectory
 
-MIN_DISTANCE = 1e-8  # on average, of observations that are not all equal
+MIN_DISTANCE = 1e-8  # bound on the mean, for observations that are not all equal
 
 
 class AptState(NamedTuple):
     """The reward's state, on the device."""
 
     model: ModelState
-    inputs: Mapping[str, Moments]  # of each element of the inputs that are numbers
-    distances: Moments  # of the nearest neighbours'
-    metrics: Mapping[str, Array]  # of the newest gradient step
+    inputs: Mapping[str, Moments]  # moments of each element of the inputs that are numbers
+    distances: Moments  # moments of the distances to the nearest neighbours
+    metrics: Mapping[str, Array]  # metrics of the newest gradient step
 
 
 class AptReward(Reward):
     """Rewards distances between embeddings of observations, and learns these from each batch in `score`."""
 
-    # ELLM: its network learns from errors of all pairs of a batch's actions, and a step counts as its own neighbour.
+    # ELLM: its network learns from errors of all pairs of a batch's actions, and a step is a neighbour of itself.
 
     reads_counts = False
     only_in_training = "it measures distances to the other steps of a batch of training"
@@ -87,8 +87,8 @@ class AptReward(Reward):
         particles = every.reshape(-1, every.shape[-1])[drawn]
         products = jnp.einsum("tbd,md->tbm", embedded, particles, precision="highest")
         squares = jnp.sum(embedded**2, axis=-1)[..., None] + jnp.sum(particles**2, axis=-1) - 2 * products
-        is_own = parallel.own_shard(numbers, axis=1)[..., None] == drawn
-        distances = jnp.where(is_own, jnp.inf, jnp.sqrt(jnp.maximum(squares, 0.0)))
+        is_self = parallel.local_shard(numbers, axis=1)[..., None] == drawn
+        distances = jnp.where(is_self, jnp.inf, jnp.sqrt(jnp.maximum(squares, 0.0)))
         count = min(self._config.apt.neighbours, len(drawn) - 1)
         return -jnp.mean(jax.lax.top_k(-distances, max(1, count))[0], axis=-1)
 

@@ -48,9 +48,9 @@ class RndState(NamedTuple):
 
     target: PyTree  # parameters of the random network
     predictor: ModelState
-    inputs: Mapping[str, Moments]  # of each element of the inputs that are numbers
-    sums: Moments  # of the discounted sums of curiosity
-    metrics: Mapping[str, Array]  # of the newest gradient step
+    inputs: Mapping[str, Moments]  # moments of each element of the inputs that are numbers
+    sums: Moments  # moments of the discounted sums of curiosity
+    metrics: Mapping[str, Array]  # metrics of the newest gradient step
 
 
 class RndReward(Reward):

@@ -39,7 +39,7 @@ class Observations:
     """
 
     def __init__(self, context: RewardContext, goals: bool = False):
-        # Few bits would make errors of their own, where a prediction is good.
+        # Few bits would add errors where a prediction is good.
         network = dataclasses.replace(context.config.network, precision="float32", goal_conditioned=goals)
         spec = env_spec(context.config.env, policy_observations(network))
         self.names, self.inputs = tuple(spec.observations), spec.observations
@@ -83,7 +83,7 @@ class PolicyFeatures(Observations):
                 "computed afterwards"
             )
         network = dataclasses.replace(context.config.network, precision="float32")
-        # What --goal_input adds is added to the encoding, and not read by the encoder.
+        # The addition by --goal_input goes to the encoding, and the encoder does not read it.
         super().__init__(context, goals=network.goal_conditioned and not network.goal_input)
         self._encode = self.encoder.apply
         zeros = {name: jnp.zeros((1, *x.shape), x.dtype) for name, x in self.inputs.items()}
@@ -100,7 +100,7 @@ class PolicyFeatures(Observations):
         return {"features": features.reshape(*trajectory.rewards.shape, -1)}
 
 
-READERS = {"observations": Observations, "policy": PolicyFeatures}  # by --rnd_features
+READERS = {"observations": Observations, "policy": PolicyFeatures}  # --rnd_features -> reader
 
 MAX_NORMALISED = 5.0
 
@@ -134,7 +134,7 @@ def drawn_steps(key: Array, shape: tuple[int, ...], proportion: float) -> Array:
     """
     # BK: each step of the batch by itself, with that probability; the others are masked, and cost as much.
     whole = parallel.all_gather(jnp.zeros(shape), axis=1).shape
-    draws = parallel.own_shard(jax.random.uniform(key, whole), axis=1)
+    draws = parallel.local_shard(jax.random.uniform(key, whole), axis=1)
     return jnp.argsort(draws, axis=0)[: max(1, round(proportion * shape[0]))]
 
 

@@ -25,7 +25,7 @@ from oni_jax.types import Array
 
 NUM_PROBED = 1000  # windows after which it is said that none has come near to a goal
 CACHE_SIZE = 1 << 16  # texts
-ROUNDING = 1e-5  # of a cosine, at most
+ROUNDING = 1e-5  # largest error of a cosine
 
 
 class GoalPotential(WindowPotential):

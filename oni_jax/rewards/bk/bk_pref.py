@@ -51,7 +51,7 @@ class PreferencePotential(PotentialScorer):
         num_steps = num_rows // 2 if self._at_both_ends else num_rows
 
         def states(name: str) -> Array:
-            """All states that windows hold: those before the batch, and the batch's own."""
+            """All states that windows hold: those before the batch, and the batch's."""
             before = jnp.moveaxis(shown[past_name(horizon, name)][0], 1, 0)
             x = jnp.concatenate([before, shown[name][:num_steps]])
             return x.reshape(-1, *x.shape[2:])

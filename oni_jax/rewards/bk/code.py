@@ -8,7 +8,7 @@ from oni_jax.host.files import read_regular
 from oni_jax.settings.fields import UserError
 
 FUNCTION = "compute_reward"
-FILES = ("potential.py", "code-final.py")  # in a folder: ours, and the published one's
+FILES = ("potential.py", "code-final.py")  # names in a folder: ours, and the published one's
 MAX_CODE_BYTES = 1 << 18
 _NOT_OURS = {"numpy", "np", "gymnasium", "minigrid", "OBJECT_TO_IDX", "COLOR_TO_IDX", "STATE_TO_IDX"}
 

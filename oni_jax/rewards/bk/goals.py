@@ -17,7 +17,7 @@ from oni_jax.settings.json_text import is_sealed, sealed
 GOALS = "goals.json"
 PUBLISHED = ("trajectory_text.json", "goal_library.json", "goal_index.json")  # captions, index lists, goals
 HORIZON = 4  # steps before the present one that are read
-NAMES = (CAPTION,)  # of the observations that windows hold
+NAMES = (CAPTION,)  # observations that windows hold
 NUM_NEAREST = 3  # segments, whose goals are compared with a step
 MAX_FILE_BYTES = 1 << 28
 BLOCK = 64  # vectors that are compared at once
@@ -118,7 +118,7 @@ class GoalVectors(NamedTuple):
 
     def nearest(self, queries: np.ndarray) -> np.ndarray:
         """Returns the keys nearest to vectors [R, D] by cosine, [R, NUM_NEAREST] or fewer, the nearest last."""
-        # In whole blocks: a row's cosines must not depend on how many there are beside it.
+        # Whole blocks: a row's cosines must not depend on the number of rows.
         padded = np.pad(queries, ((0, -len(queries) % BLOCK), (0, 0)))
         cosines = (padded @ self.keys.T)[: len(queries)]
         return np.argsort(cosines, axis=1, kind="stable")[:, -NUM_NEAREST:]

@@ -24,7 +24,7 @@ from oni_jax.types import Array, PyTree, RewardOutput, Trajectory
 
 PUBLISHED = "published"  # a value of --potential_shaping
 
-MIN_DEVIATION = 1e-6  # of a potential that is not constant
+MIN_DEVIATION = 1e-6  # least deviation of a potential that is not constant
 
 
 class Scale(NamedTuple):
@@ -37,7 +37,7 @@ class Scale(NamedTuple):
 class PotentialState(NamedTuple):
     """State of a potential on the device."""
 
-    params: PyTree  # of the potential; never changed
+    params: PyTree  # parameters of the potential; never changed
     scale: Scale
 
 
@@ -67,7 +67,7 @@ class PotentialScorer(Scorer):
         return self.phi(state.params, seen, features)
 
     def track(self, state: PotentialState, raw: Array) -> PotentialState:
-        before = raw[: len(raw) // 2]  # of both ends of the steps, see `combine.Potential`
+        before = raw[: len(raw) // 2]  # `raw` has both ends of the steps, see `combine.Potential`
         every = parallel.all_gather(before, axis=1)
         added = Moments(jnp.mean(every), jnp.var(every), jnp.float32(every.size))
         moments, num_steps = state.scale
@@ -125,7 +125,7 @@ def shape(context: RewardContext, scorer: PotentialScorer) -> Reward:
 class PublishedState(NamedTuple):
     """State of the published shaping on the device."""
 
-    params: PyTree  # of the potential
+    params: PyTree  # parameters of the potential
     carried: Carried
 
 
@@ -171,4 +171,4 @@ class PublishedShaping(Paid):
     ) -> RewardOutput:
         phi = super().score(state, trajectory, features, key).rewards
         shaped, carried = published_shaping(state.carried, parallel.all_gather(phi, axis=1), self._gamma)
-        return RewardOutput(parallel.own_shard(shaped, axis=1), state._replace(carried=carried))
+        return RewardOutput(parallel.local_shard(shaped, axis=1), state._replace(carried=carried))

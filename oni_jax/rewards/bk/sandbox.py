@@ -24,8 +24,8 @@ CALL_SECS, CALLS_PER_SEC = 0.1, 500  # limits of one call, and of the mean of ma
 MAX_MEMORY_BYTES, MAX_RECURSION = 128 << 20, 100
 WINDOWS_AT_ONCE = 512
 NUM_PROBED = 8  # windows, at first; a code that fails on all of them, and breaks a limit, is called on no more
-GRACE_SECS = 0.25  # beyond a limit, after which a worker that does not end a call is killed
-REQUEST_SECS = 5.0  # for all else that a worker is asked to do
+GRACE_SECS = 0.25  # time beyond a limit, after which a worker that does not end a call is killed
+REQUEST_SECS = 5.0  # limit for all else that a worker is asked to do
 MAX_BROKEN = 8  # windows of a `call` on which a code may break limits; with one more it is refused
 SMALL = 32  # windows; of so few each is called apart, where one of them spoils the others
 _TIMED_OUT, _CRASHED = "TimeoutError", "Crashed"
@@ -99,7 +99,7 @@ class Sandbox:
             request_timeout=REQUEST_SECS,
             feed_duration_limit_grace=GRACE_SECS,
         ).__enter__()
-        self._name = f"_oni_{secrets.token_hex(8)}"  # of what the driver adds to the code's names
+        self._name = f"_oni_{secrets.token_hex(8)}"  # prefix of the names that the driver adds to the code's
         # Objects of a class can look like the numbers that they replaced.
         self._shares_observations = "class" not in code
         self._threads = ThreadPoolExecutor(num_workers, "potential")

@@ -32,7 +32,7 @@ class WindowPotential(PotentialScorer):
     def __init__(self, names: Sequence[str], horizon: int, warmup_steps: int, of_server: bool = False):
         super().__init__(warmup_steps)
         self._names, self._horizon, self._of_server = names, horizon, of_server
-        self._away_until = 0.0  # by time.monotonic
+        self._away_until = 0.0  # a time of time.monotonic
         self.other_observations = names_read(names, horizon)
         self._known: dict[bytes, float] = {}
         self._num_asked = self._num_calls = 0

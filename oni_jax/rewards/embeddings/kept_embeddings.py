@@ -15,7 +15,7 @@ from oni_jax.rewards.embeddings.embeddings import Embed, Memo
 
 WRITE_EVERY_SECS = 10.0
 MAX_KEPT = 200_000  # texts; beyond, it begins again
-MAX_DIFFERENCE = 0.01  # of a kept vector from its text's new one: servers round differently from call to call
+MAX_DIFFERENCE = 0.01  # distance of a kept vector from its text's new one: servers round differently from call to call
 
 
 class KeptMemo(Memo):
@@ -26,7 +26,7 @@ class KeptMemo(Memo):
     Args:
         embed: returns vectors.
         folder: of the file; nothing is written where there is none.
-        name: of the embedder; each has a file of its own.
+        name: name of the embedder; each has a separate file.
     """
 
     def __init__(self, embed: Embed, folder: str, name: str):

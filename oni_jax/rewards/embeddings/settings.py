@@ -25,7 +25,7 @@ class Embeddings(NamedTuple):
     """A value of --potential_embeddings."""
 
     make: Callable[[Config], Embed]  # UserError: unusable settings or files
-    check: Callable[[Config], object] = lambda config: None  # without the work; raises UserError
+    check: Callable[[Config], object] = lambda config: None  # cheap checks; raises UserError
     reads: str = ""  # the setting that it alone reads, beside others that do
 
 

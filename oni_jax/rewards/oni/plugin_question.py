@@ -1,4 +1,4 @@
-"""Rewards that a plugin asks an LLM for in its own words, see `registry.register_llm_reward`."""
+"""Rewards that a plugin asks an LLM for in the plugin's words, see `registry.register_llm_reward`."""
 
 import math
 from collections.abc import Callable

@@ -28,7 +28,7 @@ class RankingState(NamedTuple):
     """Device state of the reward."""
 
     model: ModelState
-    moments: Moments  # of all raw scores so far
+    moments: Moments  # moments of all raw scores so far
 
 
 class RankingScorer(ObservationScorer):
@@ -117,7 +117,7 @@ class RankingScorer(ObservationScorer):
             rewards = cast(Array, self._network.apply(params, flat))
         rewards = rewards.reshape(-1, 2)
         loss = losses.ranking_loss(rewards, rows["label"])
-        untied_fraction = jnp.mean(rows["label"] != TIE)  # of this device's shard
+        untied_fraction = jnp.mean(rows["label"] != TIE)  # fraction of this device's shard
         weight = untied_fraction / jnp.maximum(1e-9, parallel.mean(untied_fraction))
         accuracy = weight * losses.ranking_accuracy(rewards, rows["label"])
         return loss, {"loss": loss, "accuracy": accuracy, "tie_fraction": 1 - untied_fraction}

@@ -19,9 +19,9 @@ QUANTILES = tuple(round(0.05 * i, 2) for i in range(1, 20))
 class RewardModel(NamedTuple):
     """Trained by `launch.train_reward`, for a run. Rewards are normalised: (r - mean) / sqrt(variance + 1e-8)."""
 
-    network: NetworkConfig  # of the encoder; only its `torchbeast` is set
-    params: PyTree  # of a RankingNetwork around a TorchbeastEncoder
-    mean: float  # of the reward over all steps of the training split's pairs
+    network: NetworkConfig  # settings of the encoder; only `torchbeast` is set
+    params: PyTree  # parameters of a RankingNetwork around a TorchbeastEncoder
+    mean: float  # mean reward over all steps of the training split's pairs
     variance: float
     quantiles: Mapping[float, float]  # 0.05 ... 0.95 -> of the normalised reward over the unique training messages
 

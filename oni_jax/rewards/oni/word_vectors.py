@@ -22,7 +22,7 @@ _COMPRESSED = (b"PK\x03\x04", b"\x1f\x8b", b"BZh", b"\xfd7zXZ")
 _MAX_LINE_BYTES = 1 << 20
 _FASTTEXT_MAGIC = struct.pack("<i", 793712314)
 _FASTTEXT_FIELDS = struct.Struct("<14id3i2q")
-_FASTTEXT_MATRIX = struct.Struct("<?2q")  # whether quantised, rows, columns
+_FASTTEXT_MATRIX = struct.Struct("<?2q")  # is quantised, rows, columns
 _FASTTEXT_SUPERVISED = 3
 _FASTTEXT_AFTER_WORD = 10  # bytes: a zero, the word's count, its type
 

@@ -65,7 +65,7 @@ def sparkline(points: np.ndarray, ascii_only: bool) -> str:
 
 def chart(curve: Curve, title: str, width: int, height: int, ascii_only: bool) -> list[str]:
     """Draws a curve on at most `width` columns and `height` rows: a title, bars, and the range of steps."""
-    size = max(1, width - 11)  # beside the numbers
+    size = max(1, width - 11)  # width left by the numbers
     points = curve.drawn(size)
     points = points[np.arange(size) * len(points) // size]
     low, high = _ends(points)

@@ -1,4 +1,4 @@
-"""The live view of a run, drawn by a thread of its own for less than 0.2 % of a core."""
+"""The live view of a run, drawn by a separate thread for less than 0.2 % of a core."""
 
 import collections
 import contextlib
@@ -25,14 +25,14 @@ from oni_jax.show.live.panels import CURVES, Canvas, curve_value
 from oni_jax.show.live.screen import Printed, Screen
 from oni_jax.show.live.view import PlainView
 
-# Of a core for drawing pages, and episodes on them; the rest is for looking at keys and size.
+# Fractions of a core for drawing pages, and episodes on them; the rest is for looking at keys and size.
 MAX_FRACTION, EPISODE_FRACTION = 0.0012, 0.0005
-EPISODE_SECS = 1.0  # between looks at the episode, at least
-TICK_SECS = 1.0  # between looks at the terminal's size
-PRINT_SECS = 0.5  # between drawings for printed lines, at least
-QUIET_SECS = 20.0  # without a row, after which the view says so
-LINES_KEPT = 50  # of those printed
-CLOSE_SECS = 2.0  # for a terminal that takes no text
+EPISODE_SECS = 1.0  # shortest interval of looks at the episode
+TICK_SECS = 1.0  # interval of looks at the terminal's size
+PRINT_SECS = 0.5  # shortest interval of drawings for printed lines
+QUIET_SECS = 20.0  # time without a row, after which the view says so
+LINES_KEPT = 50  # number of kept printed lines
+CLOSE_SECS = 2.0  # time for a terminal that takes no text
 
 
 class LiveView(PlainView):
@@ -67,18 +67,18 @@ class LiveView(PlainView):
         self._content = Content(run, {}, "", {label: Curve() for label in CURVES}, collections.deque(maxlen=LINES_KEPT))
         self._terminal = terminal
         terminal()  # now: a world that compiles for it does so with the rest
-        self._episode, self._episode_rows = range(0), list[str]()  # on the page: lines with it, its rows
+        self._episode, self._episode_rows = range(0), list[str]()  # the page's lines with the episode, its rows
         self._episode_due = 0.0
         self._row_at, self._started_at = time.monotonic(), time.time()
-        self._doing = ""  # in place of compiling
+        self._doing = ""  # work named instead of compiling
         self._due, self._drawn_at, self._drawn_state, self._is_new = 0.0, 0.0, "", True
         self._printed: collections.deque[str] = collections.deque()  # not on the terminal yet
-        self._lock = threading.Lock()  # of all that is shown
+        self._lock = threading.Lock()  # lock for all that is shown
         self._closing, self._closed, self._streams = False, False, (sys.stdout, sys.stderr)
         self._wakes, self._wake_end = os.pipe()
         os.set_blocking(self._wake_end, False)
         sys.stdout = Printed(sys.stdout, self._take, self._show_progress)
-        if sys.stderr.isatty():  # what goes to a file does not belong above the view
+        if sys.stderr.isatty():  # a file's lines do not belong above the view
             sys.stderr = Printed(sys.stderr, self._take)
         self._thread = threading.Thread(target=self._run_thread, name="view", daemon=True)
         self._thread.start()
@@ -117,7 +117,7 @@ class LiveView(PlainView):
 
     def _show_progress(self, text: str) -> None:
         self._doing = printable(text)
-        self._row_at = self._row_at if text else time.monotonic()  # what comes next begins
+        self._row_at = self._row_at if text else time.monotonic()  # the next work begins
         self._wake()
 
     def _wake(self) -> None:

@@ -5,7 +5,7 @@ from oni_jax.metrics.statistics import RateMeters
 from oni_jax.settings.run import RunConfig
 
 ENDLESS = 1e10  # as a limit of steps or seconds
-PACE_SECS = 300.0  # from which the time left is estimated
+PACE_SECS = 300.0  # window from which the time left is estimated
 
 
 class Pace:

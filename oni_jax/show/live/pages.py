@@ -25,7 +25,7 @@ from oni_jax.show.live.phrases import Phrase, phrases
 from oni_jax.show.live.templates import OVERVIEW, QUEUES
 
 MIN_CHART_HEIGHT, MAX_CHART_HEIGHT = 5, 10  # rows, with title and axis
-CHART_COLUMNS = 110  # of a terminal that has charts
+CHART_COLUMNS = 110  # width of a terminal that has charts
 MIN_ANSWER_LINES, MIN_LOG_LINES = 4, 2
 GAP = 2  # columns between an episode and what is beside it
 LEAST_FIRST = ("achieved", "goals", "checkpoint", "entropy", "labels by", "episodes", "limited by", "helpful")
@@ -38,11 +38,11 @@ class Content:
     """Contents of a page."""
 
     run: RunConfig
-    row: Row  # with what the view has found out, see `phrases`
-    state: str  # in a few words
+    row: Row  # a row with the view's additions, see `phrases`
+    state: str  # a few words
     curves: Mapping[str, Curve]
     log: Sequence[str] = ()  # lines printed, the newest last
-    terminal: Terminal | None = None  # of an episode that is being played
+    terminal: Terminal | None = None  # terminal of an episode that is being played
     shown: str = OVERVIEW_PAGE
     has_keys: bool = False
 

@@ -17,8 +17,8 @@ from oni_jax.show.live.templates import WAITS
 from oni_jax.types import NO_MESSAGE, Answer
 
 LABEL_WIDTH = 11
-VALUE_WIDTH = 27  # beside a curve in the same line
-MAX_LINES = 3  # of a section
+VALUE_WIDTH = 27  # width next to a curve in the same line
+MAX_LINES = 3  # lines of a section
 BAR_WIDTH = 20
 MIN_CHART_WIDTH = 44
 # Label -> patterns of the metric whose curve it has: the first that a name of a row matches, if it is one alone.

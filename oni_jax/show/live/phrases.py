@@ -20,7 +20,7 @@ from oni_jax.show.live.templates import HIDDEN_AT_0, PLAIN, SHOWN_STATS
 
 GIB = 1 << 30
 MAX_PLAIN_CHARS = 159
-RETURN = f"episode/{INTRINSIC_RETURN}"  # of a type
+RETURN = f"episode/{INTRINSIC_RETURN}"  # return of a type
 Known = Mapping[str, float]  # finite
 Phrase = tuple[str, str]  # text and style
 

@@ -22,14 +22,14 @@ class Screen:
 
     def __init__(self, console: Console):
         self._console, self._stream = console, console.file
-        self._size: tuple[int, int] | None = None  # of the last drawing
-        self._num_lines = 0  # of it
+        self._size: tuple[int, int] | None = None  # size of the last drawing
+        self._num_lines = 0  # its number of lines
 
     def size(self) -> tuple[int, int]:
         """Returns the terminal's columns and rows."""
         try:
             size = os.get_terminal_size(self._stream.fileno())
-        except (OSError, ValueError):  # in memory
+        except (OSError, ValueError):  # a stream in memory
             return self._console.size
         return size if all(size) else self._console.size  # some have no size
 

@@ -114,7 +114,7 @@ PLAIN = (
     "score {episode/score:.1f}%",
     "depth {episode/dlvl:.3g}",
 )
-# Statistics of episodes that have their own phrase, or would mislead as a mean.
+# Statistics of episodes that have a phrase, or would mislead as a mean.
 SHOWN_STATS = {f"episode/{name}" for name in ("return", "length", "success", "unlocked", "score", "dlvl", "kills")}
 SHOWN_STATS |= {f"episode/{name}" for name in ("gold", "xlvl", "end_status", "turns", "scout", "goals_reached")}
 SHOWN_STATS |= {f"episode/goals_{name}_fraction" for name in ("timely", "mistimed", "bad", "invalid", "achieved")}

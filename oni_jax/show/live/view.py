@@ -16,7 +16,7 @@ from oni_jax.settings.run import RunConfig
 from oni_jax.show.live.pace import Pace
 from oni_jax.show.live.phrases import plain_line
 
-PERIOD_SECS = 30.0  # between plain lines
+PERIOD_SECS = 30.0  # interval of plain lines
 
 
 class PlainView:

@@ -31,7 +31,7 @@ from oni_jax.settings.fields import UserError, printable
 
 RUNNING, DAMAGED = "running", "damaged"  # the latter: its summary is none
 PLOTS = "plots"  # folder of launch.plot
-MAX_DEPTH = 3  # of folders in which runs are sought, such as a sweep's
+MAX_DEPTH = 3  # depth of folders in which runs are sought, such as a sweep's
 HEADER = ("run", "state", "env", "steps", "return", "reward", "labels by", "age")
 SHRINK = ("labels by", "env", "reward")  # the longest gives way; after them the name
 MIN_WIDTH = 6
@@ -44,10 +44,10 @@ class ListedRun(NamedTuple):
     name: str  # its folder, in the one that was asked for
     state: str
     root_env: str
-    env_steps: int  # that it would go on from; of a running one: so far
+    env_steps: int  # steps that it would go on from; of a running one: so far
     asked_steps: int
     mean_return: float | None  # None: no episode has ended
-    num_episodes: int  # of the mean
+    num_episodes: int  # number of episodes in the mean
     reward: str
     labels_by: str  # empty: nobody, or not known yet
     written: float  # time of the newest file

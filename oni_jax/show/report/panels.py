@@ -14,7 +14,7 @@ class Scale(enum.Enum):
     """Scale of the vertical axis."""
 
     NUMBER = enum.auto()
-    FRACTION = enum.auto()  # of 1, in per cent
+    FRACTION = enum.auto()  # fraction of 1, shown as per cent
     FULL_FRACTION = enum.auto()  # the same, always from 0 to 100 %
 
 

@@ -35,7 +35,7 @@ STYLE: dict[Any, Any] = {
     "axes.titlesize": 11,
     "pdf.fonttype": 42,  # letters, not drawings of them
 }
-ON_TOP: Mapping[str, Any] = {"clip_on": False, "zorder": 3}  # of the axes, on which a line of zeros lies
+ON_TOP: Mapping[str, Any] = {"clip_on": False, "zorder": 3}  # above the axes, on which a line of zeros lies
 NOTE: Mapping[str, Any] = {"fontsize": 8, "color": "dimgrey"}
 RETURN = "mean_return"
 Styles = Mapping[Setting, Mapping[str, Any]]
@@ -90,7 +90,7 @@ def draw(name: str, settings: Sequence[Setting]) -> Figure | None:
 def draw_panels(panels: Sequence[Panel], settings: Sequence[Setting]) -> Figure | None:
     """Draws a figure of these panels, in rows of two; None when no run has any of their metrics."""
     panels = _of_rewards(panels, settings)
-    num_across = min(2, len(panels))  # that fill its width: where others have no data, one alone is as wide
+    num_across = min(2, len(panels))  # few panels fill its width: where others have no data, one alone is as wide
     panels = _with_data(panels, settings)
     styles = {
         setting: {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i // len(COLOURS) % len(DASHES)]}
@@ -209,7 +209,7 @@ def _scale(axis: Axes, values: np.ndarray, scale: Scale) -> None:
 def _legend(settings: Sequence[Setting], width: float) -> tuple[list[str], int]:
     """Returns the legend's entries, and the number of its columns in a figure of `width` inches."""
     entries = [_entry(setting) for setting in settings]
-    num_chars = min(120, 11 * width)  # of a line
+    num_chars = min(120, 11 * width)  # characters of a line
     return entries, max(1, min(len(entries), int(num_chars // (max(map(len, entries)) + 6))))
 
 

@@ -28,7 +28,7 @@ from oni_jax.show.report.plots import RETURN, draw, image
 from oni_jax.types import NO_MESSAGE
 
 MEDIA_TYPES = {".mp4": "video/mp4", ".gif": "image/gif"}
-MARKS = {".mp4": re.compile(b"....ftyp", re.DOTALL), ".gif": re.compile(b"GIF8[79]a")}  # how files begin
+MARKS = {".mp4": re.compile(b"....ftyp", re.DOTALL), ".gif": re.compile(b"GIF8[79]a")}  # beginnings of files
 MAX_RECORDING_BYTES = 32 << 20
 RECORDINGS = "recordings"
 # Metric -> label and number format of its tile.
@@ -153,7 +153,7 @@ def _caption_rows(rows: Sequence[InspectedCaption], header: Sequence[str]) -> li
 
 
 def _recordings(config: ReportConfig) -> list[Recording]:
-    """Reads the first of the folder `recordings`: the run's own before others'; best, median, worst; the newest."""
+    """Reads the first of the folder `recordings`: this run's before other runs'; best, median, worst; the newest."""
     found: dict[str, str] = {}  # path without suffix -> path; an MP4 replaces its GIF
     folder = os.path.join(config.folder, RECORDINGS)
     for suffix in reversed(MEDIA_TYPES):

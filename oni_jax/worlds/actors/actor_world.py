@@ -40,7 +40,7 @@ class Acting(NamedTuple):
     params: PyTree
     version: int  # number of updates that made them
     key: Array  # [2] uint32; actions are drawn with it
-    devices: Sequence[Any]  # that run inference; None stands for where the parameters are
+    devices: Sequence[Any]  # devices that run inference; None stands for where the parameters are
 
 
 class ActorWorld(World):

@@ -48,7 +48,7 @@ class BatchAssembler:
         self._max_policy_lag = learner.max_policy_lag
         self._slot, self._column = -1, self._num_envs  # position of the next trajectory; the slot is used up
         self._has_gap = np.zeros(exchange.ring.shape.num_groups, bool)  # groups whose last trajectories were dropped
-        self._after_gap = False  # of the open slot
+        self._after_gap = False  # True if the open slot follows a gap
         self.num_dropped = 0  # stale trajectories
         self._start_batch()
 
@@ -82,7 +82,7 @@ class BatchAssembler:
         return batch
 
     def begin_update(self) -> None:
-        """Counts the batch that `next` returned as no longer pending, so that acting may continue."""
+        """Marks the batch that `next` returned as no longer pending, so that acting may continue."""
         self._exchange.consume(self._num_trajectories)
 
     def save(self) -> dict[str, np.ndarray]:

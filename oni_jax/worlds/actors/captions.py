@@ -16,14 +16,14 @@ MAX_HELD = 50_000  # texts in memory: some 15 MB
 class CaptionTable:
     """Maps ids to all texts seen. Written by the inference threads, read by the learner's.
 
-    The texts that were used last are in memory; the others in an unnamed temporary file of SQLite.
+    The texts that were used last are in memory; older ones lie in an unnamed temporary file of SQLite.
 
     Args:
         max_held: texts in memory, at most.
     """
 
     def __init__(self, max_held: int = MAX_HELD) -> None:
-        self._held: dict[int, bytes] = {}  # the ones used last at the end
+        self._held: dict[int, bytes] = {}  # ordered by use, the last at the end
         self._max_held = max_held
         self._stored: sqlite3.Connection | None = None
         self._count = 0

@@ -20,7 +20,7 @@ def policy_record_dtype(num_actions: int) -> np.dtype:
             ("value", "<f4"),
             ("logits", "<f4", (num_actions,)),
             ("truncation_value", "<f4"),  # the final observation's value where the step was truncated, else 0
-            ("version", "<i4"),  # of the parameters
+            ("version", "<i4"),  # version of the parameters
         ],
         align=True,
     )
@@ -49,17 +49,17 @@ class TrajectoryExchange:
             for name in ring.spec.final_observations
         }
         self.device_of_slot = np.zeros(shape.num_slots, np.int32)  # index of the table of core states that it needs
-        self.group_of_slot = np.zeros(shape.num_slots, np.int32)  # that fills it
+        self.group_of_slot = np.zeros(shape.num_slots, np.int32)  # slot -> group that fills it
         self.captions = CaptionTable()
         self.episodes: deque[np.ndarray] = deque()  # [K] float32 each; statistics of ended episodes
-        self.failures: deque[str] = deque()  # of actors that were replaced, one line each
+        self.failures: deque[str] = deque()  # lines about actors that were replaced, one each
         self._on_release = on_release
         self._free = deque(range(shape.num_slots))
         self._full: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._max_waiting = max_waiting
         self._num_completed = 0  # trajectories; counted by the threads that act
         self._completing = threading.Lock()
-        self._num_consumed = 0  # by the one that learns
+        self._num_consumed = 0  # number consumed by the learner
 
     @property
     def _arrays(self) -> dict[str, np.ndarray]:

@@ -26,7 +26,7 @@ class Group:
         self._tracker, self._texts = CaptionTracker(ring.spec, num_envs), make_texts(num_envs)
         self._ring, self._index = ring, index
         self._started = False
-        self._num_restarts = 0  # of environments, as counted in the ring
+        self._num_restarts = 0  # restarts of environments, as counted in the ring
 
     def advance(self, slot: int, t: int) -> NewTexts:
         """Writes row `t` of `slot` and the group's episode statistics. Returns the new texts."""

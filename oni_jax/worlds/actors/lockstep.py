@@ -43,7 +43,7 @@ class LockstepWorld(ActorWorld):
         shape = self._exchange.ring.shape
         # Saved environments can be restored only where this is equal.
         records = self._exchange.ring.records.dtype, self._exchange.policy_records.dtype
-        core = [x.shape for name, x in self._server.save().items() if name.startswith("core_")]  # a guide's too
+        core = [x.shape for name, x in self._server.save().items() if name.startswith("core_")]  # with a guide's state
         self._signature = f"{config.env} {shape} {len(acting.devices)} {TEXT_DTYPE.names} {records} {core}"
 
     def start(self) -> None:

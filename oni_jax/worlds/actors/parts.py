@@ -9,7 +9,7 @@ class Part(NamedTuple):
 
     index: int
     workers: range
-    groups: range  # of these processes
+    groups: range  # groups of these processes
     devices: range  # indices of the inference devices that serve them; each has a table of core states
     first_table: int  # index of the first of these tables among those of all parts
 

@@ -21,7 +21,7 @@ class Replies(NamedTuple):
     """Replies of groups since the last call."""
 
     done: Sequence[int] = ()  # groups that have finished their step
-    texts: Sequence[tuple[int, bytes]] = ()  # new ones, each with its id
+    texts: Sequence[tuple[int, bytes]] = ()  # new texts, each with its id
     lost: Sequence[int] = ()  # groups whose environments are lost; the next dispatch starts new ones, and writes row 0
     failures: Sequence[str] = ()  # reasons for the losses, one line each
 

@@ -21,11 +21,11 @@ from oni_jax.worlds.actors.ring import TrajectoryRing
 from oni_jax.worlds.actors.worker import COMMAND, run_worker, unpack_reply
 
 HANG_SECS = 60.0  # a step takes microseconds, but for the first, which may compile
-START_SECS = 600.0  # of all environments of a process, which may be slow plugins
+START_SECS = 600.0  # limit for all environments of a process, which may be slow plugins
 RESTARTS_WINDOW_SECS = 600.0
 LIMITED_BY = "--max_actor_restarts"
 CHECK_SECS = 1.0
-CLOSE_SECS = 3.0  # for all actors together to close their environments
+CLOSE_SECS = 3.0  # time for all actors together to close their environments
 
 
 class ActorLost(Exception):
@@ -43,7 +43,7 @@ class Actor:
     connection: Connection
     inbox: Inbox
     restarts: int = 0  # processes replaced so far
-    num_replies: int = 0  # of this process
+    num_replies: int = 0  # number of this process's replies
 
     @property
     def has_stepped(self) -> bool:
@@ -52,13 +52,13 @@ class Actor:
 
 
 def where_raised(reason: str) -> str:
-    """Returns where an error's traceback ends, and its type; empty for none, and for a loss."""
+    """Returns the end of an error's traceback, and its type; empty for none, and for a loss."""
     frames = [line.strip() for line in reason.splitlines() if line.startswith('  File "')]
     if not frames:
         return ""
     kind = reason.rstrip().splitlines()[-1].partition(":")[0]
     error = getattr(builtins, kind, Exception)
-    is_loss = isinstance(error, type) and issubclass(error, OSError | EOFError)  # of a connection, a file
+    is_loss = isinstance(error, type) and issubclass(error, OSError | EOFError)  # loss of a connection, a file
     return "" if is_loss else f"{frames[-1]} {kind}"
 
 
@@ -95,7 +95,7 @@ class ProcessPool:
         self._actor_of: dict[int, Actor] = {}
         self._dispatched_at: dict[int, float] = {}
         self._checked_at = time.monotonic()
-        self._scratch = ScratchFolder()  # for the environments' files, also those of a killed actor
+        self._scratch = ScratchFolder()  # folder for the environments' files, also those of a killed actor
         self._selector = selectors.DefaultSelector()
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
@@ -104,7 +104,7 @@ class ProcessPool:
     def start(self) -> None:
         self._selector.register(self._wake_read, selectors.EVENT_READ, None)
         scratches = [os.path.join(self._scratch.path, f"actor-{index}") for index in self._groups]
-        for scratch in scratches:  # all of them first: the last actor to exit removes their parent folder
+        for scratch in scratches:  # all at first: the last actor to exit removes their parent folder
             os.mkdir(scratch)
         for (index, groups), scratch in zip(self._groups.items(), scratches, strict=True):
             name = f"actor-{index}"
@@ -187,7 +187,7 @@ class ProcessPool:
             raise ChildError(f"{text.rstrip()}\nthe same error was raised before: correct the environment")
         of_allowed = self._restarts.count("actors", text, RESTARTS_WINDOW_SECS)
         self._selector.unregister(actor.inbox)
-        actor.process.kill()  # before it finds its connection closed, and tidies up
+        actor.process.kill()  # sooner than it finds its connection closed, and tidies up
         actor.inbox.close()
         stop_child(actor.process, actor.connection)
         shutil.rmtree(actor.scratch, ignore_errors=True)

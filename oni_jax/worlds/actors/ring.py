@@ -44,9 +44,9 @@ class TrajectoryRing:
             "episode_stats": SharedArray((groups, envs, len(spec.episode_stats)), np.float32),
             "busy_secs": SharedArray((groups,), np.float64),  # time spent stepping so far
             "env_restarts": SharedArray((groups,), np.int64),  # environments that failed and were replaced
-            "notes": SharedArray((groups,), f"S{NOTE_BYTES}"),  # how the environments run, UTF-8
+            "notes": SharedArray((groups,), f"S{NOTE_BYTES}"),  # lines on how the environments run, UTF-8
         }
-        self.terminal = SharedTerminal()  # of the first environment of all
+        self.terminal = SharedTerminal()  # terminal of the first environment of all
         self._view()
 
     def _view(self) -> None:
@@ -75,5 +75,5 @@ class TrajectoryRing:
         self._view()
 
     def step_output(self, group: int, slot: int, t: int, texts: Texts) -> StepOutput:
-        """Returns the buffers of `group` for row `t` of `slot`; its texts are the actor's own."""
+        """Returns the buffers of `group` for row `t` of `slot`; its texts are the actor's alone."""
         return StepOutput(self.records[slot, t], self.finals[group], self.episode_stats[group], texts)

@@ -94,11 +94,13 @@ class InferenceServer:
             policy.initial_state(shape.num_slots * shape.group_size),
             policy.initial_state(shape.num_groups * shape.group_size),
         )
-        self._states = [jax.device_put(states, device) for device in self._devices]  # each with the rows of all groups
+        self._states = [
+            jax.device_put(states, device) for device in self._devices
+        ]  # tables, each with the rows of all groups
         self.actor_wait = WaitClock()  # nothing to infer: waiting for the actors
         self.learner_wait = WaitClock()  # every group paused: waiting for the learner
         self._slots, self._steps = np.full(shape.num_groups, -1), np.zeros(shape.num_groups, int)  # row written last
-        self._record_rows = as_bytes(ring.records).reshape(shape.num_slots * (shape.rollout + 1), -1)  # of groups
+        self._record_rows = as_bytes(ring.records).reshape(shape.num_slots * (shape.rollout + 1), -1)  # rows of groups
         self._final_rows = as_bytes(ring.finals)
         self._policy_rows = exchange.policy_records.view(np.int32).reshape(shape.num_slots * shape.rollout, -1)
         self._last_rows = np.zeros_like(ring.finals)  # [G, N] of paused groups
@@ -112,7 +114,7 @@ class InferenceServer:
         self.num_acted_steps = 0
         self._in_flight: deque[PolicyCall | ValueCall] = deque()
         self._full: deque[int] = deque()  # slots that are full once the values in flight are there
-        self._buffers: defaultdict[int, list[np.ndarray]] = defaultdict(list)  # unused ones, by their number of rows
+        self._buffers: defaultdict[int, list[np.ndarray]] = defaultdict(list)  # unused buffers, by their number of rows
         self._truncated = [TruncatedSteps(self._buffer(shape.group_size)) for _ in self._devices]
         made = steps or make_policy_steps(policy.apply, ring.spec, ring.records.dtype, shape.group_size)
         self._policy_step, self._value_step, self._gather = made
@@ -181,7 +183,7 @@ class InferenceServer:
         return group % len(self._devices)
 
     def _receive(self, groups: np.ndarray) -> None:
-        """Notes the episodes that ended, and has the groups wait for actions, or in a full slot for the next one."""
+        """Notes the episodes that ended. The groups then wait for actions, or, in a full slot, for the next slot."""
         ring = self._ring
         slots, steps = self._slots[groups], self._steps[groups]
         later = (steps > 0)[:, None]  # not the first observation of all
@@ -332,7 +334,7 @@ class InferenceServer:
         return params[self._part.devices[index]], np.int32(version), self._keys[index], call, packed, calls
 
     def _buffer(self, num_rows: int) -> np.ndarray:
-        """Returns an input buffer [num_rows, R] uint8 that no call in flight reads. Padding is what was there."""
+        """Returns an input buffer [num_rows, R] uint8 that no call in flight reads. Padding keeps old bytes."""
         unused = self._buffers[num_rows]
         return unused.pop() if unused else np.zeros((num_rows, self._ring.records.dtype.itemsize), np.uint8)
 

@@ -39,7 +39,7 @@ class SharedArray:
 
     def __del__(self) -> None:
         if hasattr(self, "_fd"):
-            os.close(self._fd)  # the mapping holds its own reference to the memory
+            os.close(self._fd)  # the mapping holds another reference to the memory
 
 
 def _anonymous_file() -> int:

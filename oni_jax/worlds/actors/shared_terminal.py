@@ -1,4 +1,4 @@
-"""A terminal's screen in shared memory, written there only when it is asked for."""
+"""A terminal's screen in shared memory, written only on request."""
 
 import numpy as np
 

@@ -11,7 +11,7 @@ class TruncatedStep(NamedTuple):
 
     slot: int
     t: int
-    num_calls: int  # that the group had before the step after it
+    num_calls: int  # calls that the group had before the step after it
 
 
 @dataclasses.dataclass(eq=False)
@@ -19,7 +19,7 @@ class TruncatedSteps:
     """Truncated steps of a device's groups; their final observations are valued in one call."""
 
     packed: np.ndarray  # [N, R] uint8; final observations, in the first rows
-    steps: dict[tuple[int, int], TruncatedStep] = dataclasses.field(default_factory=dict)  # by (group, environment)
+    steps: dict[tuple[int, int], TruncatedStep] = dataclasses.field(default_factory=dict)  # key: (group, environment)
 
     @property
     def is_full(self) -> bool:

@@ -42,7 +42,7 @@ def run_worker(
     restarts: processes that this one follows; its episodes differ from theirs.
     """
     tempfile.tempdir = scratch
-    os.open(scratch, os.O_RDONLY | os.O_DIRECTORY)  # by which a later run finds this process, should it outlive its own
+    os.open(scratch, os.O_RDONLY | os.O_DIRECTORY)  # a later run finds a process that outlives its run by it
     groups = {index: Group(make_env, ring, index, restarts) for index in indices}
     try:
         while True:

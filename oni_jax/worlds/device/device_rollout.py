@@ -25,7 +25,7 @@ class Running(NamedTuple):
     """N running environments and the policy's memory of them; leaves [N, ...]."""
 
     episodes: Episode
-    shown: Shown  # of the present states
+    shown: Shown  # the present states
     is_first: Array  # bool; the present state is an episode's first
     core_state: PyTree
 
@@ -41,10 +41,10 @@ class Texts(NamedTuple):
 
 
 class Task(NamedTuple):
-    """An environment and who plays it; static."""
+    """An environment and its policy; static."""
 
     env: DeviceEnv
-    spec: EnvSpec  # with the observations that the policy or a reward reads
+    spec: EnvSpec  # spec with the observations that the policy or a reward reads
     policy: ActorCritic
     limit: int  # steps after which an episode is truncated
     unroll: int  # T
@@ -54,9 +54,9 @@ class Task(NamedTuple):
 class Inputs(NamedTuple):
     """Parameters and random numbers of a rollout; replicated."""
 
-    params: PyTree  # of the policy
+    params: PyTree  # parameters of the policy
     count: Array  # [] int32; never used twice: actions are drawn with it, from a key of each environment
-    goal_params: PyTree = ()  # of the goal model
+    goal_params: PyTree = ()  # parameters of the goal model
 
 
 def make_start_fn(task: Task, seed: int) -> Callable[[Array], Running]:

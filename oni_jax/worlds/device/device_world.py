@@ -78,10 +78,10 @@ class DeviceWorld(World):
         self._num_rollouts, self._steps_before = 0, 0
         self._env = env
         self._terminal: Terminal | None = None  # see `terminal`
-        self._scene: PyTree = None  # asked for, of the first environment; until `terminal` draws it
+        self._scene: PyTree = None  # requested scene of the first environment, until `terminal` draws it
         self._is_scene_asked, self._has_scenes = False, True
         self._counts, self._texts = CodeCounts(self.num_envs), TextReader(env)
-        unread = np.full((learner.rollout, self.num_envs), np.nan, np.float32)  # where no reward reads the counts
+        unread = np.full((learner.rollout, self.num_envs), np.nan, np.float32)  # counts that no reward reads
         self._counted = replicas.put((unread, unread), AXIS_1)
         self._episodes: list[np.ndarray] = []
         self._caption_wait = WaitClock()
@@ -182,7 +182,7 @@ class DeviceWorld(World):
                 scene = first_scene(self._env, local(self._running.episodes.state))
                 for x in jax.tree.leaves(scene):
                     x.copy_to_host_async()
-            except Exception as error:  # of a plugin
+            except Exception as error:  # an error of a plugin
                 self._terminal, self._has_scenes = failed_terminal(error), False
                 return
             self._scene = scene
@@ -192,7 +192,7 @@ class DeviceWorld(World):
             self._is_scene_asked = self._has_scenes
         elif all(x.is_ready() for x in jax.tree.leaves(self._scene)):
             scene = self._scene
-            self._terminal = drawn(lambda: self._env.draw(jax.device_get(scene)))  # what failed on a device raises here
+            self._terminal = drawn(lambda: self._env.draw(jax.device_get(scene)))  # an error on a device raises here
             self._scene, self._is_scene_asked = None, True
         return self._terminal
 
@@ -226,7 +226,7 @@ class DeviceWorld(World):
         if self.spec.reads_counts and not self._counts.are_in(saved):  # a reward read none when they were saved
             return False
         like = cast(Running, jax.eval_shape(self._start_fn, (), self._indices()))
-        if not is_like(saved, like):  # of a policy, or a guide, with another memory or other observations
+        if not is_like(saved, like):  # state of a policy, or a guide, with another memory or other observations
             return False
         self._running = self._replicas.put(from_arrays(saved, like), AXIS_0)
         self._num_rollouts = int(saved["num_rollouts"])

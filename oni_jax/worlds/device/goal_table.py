@@ -1,4 +1,4 @@
-"""Goals suggested for captions, on their way to the device: collected on the host, of which new ones follow there."""
+"""Goals suggested for captions: collected on the host, and sent to the device as they come."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -8,11 +8,11 @@ import numpy as np
 
 from oni_jax.envs.device.goals import GoalTable, rows_of
 
-GOAL_ARRAYS = ("goal_codes", "goal_worths")  # names of those saved
+GOAL_ARRAYS = ("goal_codes", "goal_worths")  # names of the saved arrays
 MAX_SEEN = 200_000  # captions without goals; beyond, they are forgotten until they are seen again
 NUM_NEW = 1024  # rows that follow at a time; more replace the table
 MIN_ROWS = 1024
-MAX_MOVES = 64  # of codes to their other row, to make room for one
+MAX_MOVES = 64  # most moves of codes to their other row, to make room for one
 _NO_CODE = 0xFFFF_FFFF_FFFF_FFFF
 
 
@@ -20,7 +20,7 @@ class NewRows(NamedTuple):
     """Rows that have changed; those beyond are out of the table."""
 
     rows: np.ndarray  # [NUM_NEW] int32
-    table: GoalTable  # what they hold, [NUM_NEW, ...]
+    table: GoalTable  # contents, [NUM_NEW, ...]
 
 
 class SuggestedGoals:
@@ -51,7 +51,7 @@ class SuggestedGoals:
         self._seen.update((caption, code) for caption, code in zip(captions, codes.tolist()) if code not in self._rows)
 
     def add(self, worths: Mapping[bytes, np.ndarray]) -> None:
-        """Takes in what the goals are worth [W] in states with these captions. Those not seen here are left out."""
+        """Takes in the worths [W] of goals in states with these captions. Captions not seen here are left out."""
         for caption, worth in worths.items():
             code = self._seen.pop(caption, None)
             if code is not None and code not in self._rows:
@@ -86,7 +86,7 @@ class SuggestedGoals:
         return GoalTable(_halves(self._codes), self._worths)  # type: ignore
 
     def new_rows(self) -> NewRows | None:
-        """Returns what has changed since it, or the table, was last returned; None: too much for it."""
+        """Returns the rows changed since the last call of this or of the table; None: too many."""
         if len(self._changed) > NUM_NEW:
             return None
         rows = np.full(NUM_NEW, len(self._codes), np.int32)

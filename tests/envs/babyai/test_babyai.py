@@ -156,7 +156,7 @@ def test_targets_are_reached_in_order():
 
 
 @pytest.mark.parametrize("taken", [Action.PICKUP, Action.TOGGLE])
-def test_where_a_target_was_counts_until_an_object_is_dropped(taken):
+def test_former_position_of_a_target_counts_until_an_object_is_dropped(taken):
     objects = {(2, 1): BLUE_BOX, (1, 2): RED_BALL}
     state = act(PAIR, state_with(objects, targets=(RED_BALL, BLUE_BOX)), taken, Action.RIGHT)
     assert int(act(PAIR, state, Action.LEFT).num_reached) == 2

@@ -27,7 +27,7 @@ from tests.support.processes import Launched, rows, summary
 
 RECORDED = pathlib.Path(golden.__file__).with_name("data")
 NAME = "BabyAI-Text-GoToLocal-RedBall-S20"
-ORDERED = [  # from bad to good
+ORDERED = [  # ordered from bad to good
     b"You see a wall 1 step forward",
     b"You see nothing in front.",
     b"You see a wall 2 steps left. You see a red ball 3 steps left and 4 steps forward",

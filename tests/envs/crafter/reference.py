@@ -115,7 +115,7 @@ class Reference:
       seed: of the environment.
       rules: the variant, whose differences are patched on.
       first_step: steps that have passed, as far as light and creatures are concerned.
-      made: the map; its own, which takes seconds, when left out.
+      made: the map; when left out, a new one, which takes seconds.
     """
 
     def __init__(self, seed: int, rules: Rules | None = None, first_step: int = 0, made: Map | None = None):
@@ -193,7 +193,7 @@ class Reference:
         hidden = None
         if chosen.operation == Operation.COLLECT:
             if material == things.MATERIALS[chosen.argument]:
-                hidden = thing  # what stands on the material is no hindrance
+                hidden = thing  # things that stand on the material are no hindrance
             else:
                 name = "noop"
         if chosen.operation == Operation.STRIKE and KINDS.get(type(thing)) != chosen.argument:

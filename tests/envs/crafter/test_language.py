@@ -14,7 +14,7 @@ from oni_jax.types import TIE
 from tests.support.processes import Launched, rows, summary
 
 IDLE = {b"", b"do nothing", b"sleep", b"move left", b"move right", b"move up", b"move down"}
-STATES = [  # from bad to good
+STATES = [  # ordered from bad to good
     b"you see grass. you are targeting grass.",
     b"you see cow, and grass. you are targeting cow. you feel hungry.",
 ]

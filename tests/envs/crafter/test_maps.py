@@ -77,7 +77,7 @@ def test_damaged_stock_and_unwritable_folder_are_named(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("sent, victim", [(signal.SIGTERM, "parent"), (signal.SIGKILL, "child")])
-def test_what_ends_the_making_is_said_in_a_line_and_leaves_nothing(tmp_path, sent, victim):
+def test_failed_making_is_one_line_and_leaves_no_file(tmp_path, sent, victim):
     program = (
         "from oni_jax.envs.crafter import stock\n"
         "from oni_jax.config import UserError\n"
@@ -114,7 +114,7 @@ def test_stock_without_a_home_is_in_the_temporary_folder(monkeypatch, tmp_path):
     cache_folder.cache_clear()
 
 
-def test_nothing_starts_where_it_can_not_stand():
+def test_no_object_starts_where_it_can_not_stand():
     made = maps.make_map(5)
     born = made.kinds > 0
     x, y = made.positions[born].T

@@ -55,7 +55,7 @@ def test_each_thing_looks_different():
 
 def test_a_cell_is_drawn_where_it_is():
     tiles = SCENE.tiles.copy()
-    tiles[8, 0] = things.TREE  # to the right, at the top
+    tiles[8, 0] = things.TREE  # right column, top row
     rows, columns, _ = np.nonzero(drawn(tiles=tiles, materials=tiles) != drawn())
     assert rows.min() >= 0 and rows.max() < 7 and columns.min() >= 56 and columns.max() < 63
 
@@ -64,12 +64,12 @@ def test_nights_are_dark_and_noisy():
     day, night = drawn()[:49, :63], drawn(light=np.float32(0))[:49, :63]
     other = drawn(light=np.float32(0), noise=np.uint32(1))[:49, :63]
     assert np.any(night != other) and np.abs(night.astype(float).mean() - other.astype(float).mean()) < 2
-    middle = (slice(22, 27), slice(29, 34))  # which the night leaves clear
+    middle = (slice(22, 27), slice(29, 34))  # the night leaves it clear
     assert np.array_equal(night[middle], other[middle]) or np.abs(night[middle].astype(int) - other[middle]).max() <= 4
     assert np.all(drawn(light=np.float32(0.6), noise=np.uint32(1)) == drawn(light=np.float32(0.6)))
     assert not np.array_equal(day, night)
     asleep = drawn(is_sleeping=np.bool_(True))[:49, :63]
-    assert np.all(asleep[..., 0] == asleep[..., 1])  # without colour
+    assert np.all(asleep[..., 0] == asleep[..., 1])  # grey
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 
 from oni_jax.envs.base import make_step_output
 from oni_jax.envs.crafter import things
-from oni_jax.envs.registry import env_spec, find_environment, make_vector_env, own_spec
+from oni_jax.envs.registry import base_spec, env_spec, find_environment, make_vector_env
 from oni_jax.runs.plan import with_chosen_env
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError, with_values
@@ -73,7 +73,7 @@ def test_a_goal_that_is_tried_alone(success):
         assert out.records["open_goals"][0, mine] == (not is_paid)
 
 
-def test_who_suggests():
+def test_choice_of_the_suggester():
     def chosen(suggester: str, **crafter) -> str:
         policy = NetworkConfig(encoder_custom="generic_encoder", goal_conditioned=True)
         return with_chosen_env(Config(config_of(suggester=suggester, **crafter), network=policy)).env.goals.suggester
@@ -93,7 +93,7 @@ def test_who_suggests():
         ),
     ],
 )
-def test_what_does_not_fit(config, error):
+def test_settings_that_do_not_fit(config, error):
     with pytest.raises(UserError, match=error):
         env_spec(config)
 
@@ -108,7 +108,7 @@ def test_a_task_can_be_watched():
     config = config_of(crafter_task="move left")
     display = find_environment(config).display
     assert display
-    with closing(display.watch(config, own_spec(config, ("*", "open_goals")), 5, 0, 0, "")) as env:
+    with closing(display.watch(config, base_spec(config, ("*", "open_goals")), 5, 0, 0, "")) as env:
         out = make_step_output(env.spec, 1)
         env.reset(out)
         assert out.records["open_goals"][0, LEFT] == 1
@@ -133,5 +133,5 @@ def test_bk_s_tasks_say_whether_they_succeeded():
     solved = state._replace(achievements=state.achievements.at[drink].set(1))
     assert (made.stats(state)[-1], made.stats(solved)[-1]) == (0, 1)
     assert made.stats(state).shape == (len(spec.episode_stats) - 2,)  # return and length are counted elsewhere
-    with pytest.raises(UserError, match="--crafter_task move left: Crafter-Text-CollectDrink has a task of its own"):
+    with pytest.raises(UserError, match="--crafter_task move left: Crafter-Text-CollectDrink has a fixed task"):
         env_spec(dataclasses.replace(config, crafter=dataclasses.replace(config.crafter, task="move left")))

@@ -116,7 +116,7 @@ def test_every_suggester_is_tested():
     assert {*SUGGESTERS} == {"llm", "model", "oracle", "task", "all", "random"}  # model: rewards.ellm.test_goal_model
 
 
-def test_they_are_shown_on_request_alone():
+def test_open_goals_are_shown_on_request_alone():
     config = config_of("oracle")
     assert "open_goals" not in env_spec(config).observations
     assert env_spec(config, ("open_goals",)).observations["open_goals"].shape == (4,)
@@ -162,7 +162,7 @@ def test_the_oracle_suggests_where_goals_are_rewarded():
         (config_of("random", goal_count=4), "--goal_count 4: Signals-v0 has 3 goals"),
     ],
 )
-def test_what_an_environment_lacks_is_said(config, error):
+def test_missing_parts_of_an_environment_are_named(config, error):
     with pytest.raises(UserError, match=error):
         env_spec(config)
 

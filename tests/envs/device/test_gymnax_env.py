@@ -40,7 +40,7 @@ def test_its_spec_is_that_of_what_it_shows():
     assert spec.has_captions and spec.episode_stats == ("return", "length")
 
 
-def test_it_plays_by_the_environments_rules():
+def test_wrapper_plays_by_the_environments_rules():
     seen, stats = play([1] * 4)
     arrived = next(i for i, step in enumerate(seen) if step[0] == 4)
     assert seen[arrived] == (4, 1.0, True, False, b"The end is 0 steps away.") and not any(s[2] for s in seen[:arrived])
@@ -95,6 +95,6 @@ def test_its_truncation_is_no_termination(kind, action, length, ending):
         (types.SimpleNamespace(reset_env=lambda *_: ([jnp.zeros(2)], 0), step_env=None), "an observation is a list"),
     ],
 )
-def test_what_is_not_of_gymnaxs_kind_is_refused(env, problem):
+def test_object_without_gymnaxs_interface_is_refused(env, problem):
     with pytest.raises(UserError, match=problem):
         _ = GymnaxEnv(env, Params()).spec

@@ -1,4 +1,4 @@
-"""Resets reach exactly the ended episodes, each with its own key."""
+"""Resets reach exactly the ended episodes, each with a separate key."""
 
 import functools
 
@@ -80,7 +80,7 @@ def leaves(episodes: Episode) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("chunk", [1, 4])
-def test_each_ended_episode_gets_its_own_next_one(chunk):
+def test_each_ended_episode_gets_its_next_one(chunk):
     episodes, ended = begun(N), jnp.arange(N) % 3 > 0
     shown = jax.vmap(functools.partial(show, ENV, ("signal",)))(episodes.state)
     reset, new_shown = reset_ended(ENV, episodes, shown, ended, chunk)

@@ -1,4 +1,4 @@
-"""Where the C stepper can be tested, and the engine that `make engine` builds: where they are built."""
+"""Marks for tests of the C stepper, and of the engine that `make engine` builds: they need both built."""
 
 import pytest
 

@@ -61,11 +61,11 @@ def test_the_engine_is_still_loaded_anew(game, monkeypatch):
     game.start(5, 1)
     monkeypatch.setattr(nethack_game, "birthday_of", lambda path: None)
     game.start(5, 1)
-    assert (birthday(game) or 0) > 1_700_000_000  # the engine's own: now
+    assert (birthday(game) or 0) > 1_700_000_000  # the engine's: now
     assert game.follows_clock
 
 
-def test_what_is_not_loaded_has_no_birthday():
+def test_library_that_is_not_loaded_has_no_birthday():
     assert birthday_of("/nowhere/libnethack.so") is None
 
 

@@ -84,7 +84,7 @@ def played(env, num_steps, seed):
         env.step(row, out)
         records.append(out.records.copy())
     every = np.stack(records)
-    return b"".join(every[name].tobytes() for name in out.records.dtype.names or ())  # without the bytes between fields
+    return b"".join(every[name].tobytes() for name in out.records.dtype.names or ())  # not the bytes between fields
 
 
 def make(seed, settings=BUILT, num_envs=3):
@@ -140,7 +140,7 @@ def test_fewer_files_are_open():
     assert held["built"] <= held["wheel"] - 16
 
 
-# Which engine plays
+# Choice of the engine
 
 
 def chosen(**settings):

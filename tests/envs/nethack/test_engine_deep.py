@@ -19,7 +19,7 @@ from tests.envs.nethack.native import needs_engine
 from tests.envs.outputs import are_equal, step_output
 from tests.support.launched import Launched
 
-TRAVEL_FRACTION = 0.03  # of the keys: to the stairs, wherever they are, and down
+TRAVEL_FRACTION = 0.03  # fraction of the keys: to the stairs, wherever they are, and down
 TRAVEL = tuple(map(ord, "_>.>"))
 
 

@@ -1,4 +1,4 @@
-"""What the built engine is made with: code relative to a segment, a small terminal, quick texts."""
+"""Parts of the built engine: code relative to a segment, a small terminal, quick texts."""
 
 import _ctypes
 import ctypes

@@ -1,4 +1,4 @@
-"""Which keys a game is sent, told by an engine that plays a script. Recordings in tests/golden check the whole."""
+"""Keys sent to a game, recorded by an engine that plays a script. Recordings in tests/golden check the whole."""
 
 import contextlib
 import ctypes
@@ -224,7 +224,7 @@ def test_the_way_down_is_not_forgotten(make_game):
 def test_casting_takes_the_first_spell(make_game):
     assert press(make_game(EXTENDED), CAST, (QUESTION, b"Choose a spell"), (NOTHING, b"Zap"))[0] == [CAST, ord("a")]
     assert press(make_game(SCORE), CAST, (NOTHING, b"You don't know any spells."))[0] == [CAST]
-    # In answer to another prompt it is no cast.
+    # It is no cast as an answer to another prompt.
     assert press(make_game(EXTENDED, b"What do you want to eat? [f or ?*]"), CAST, (NOTHING,))[0] == [SPACE]
 
 

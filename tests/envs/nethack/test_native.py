@@ -36,7 +36,7 @@ from tests.envs.outputs import are_equal, step_output
 EXTENDED = TASKS["NetHackScoreExtendedActions-v1"]
 VIEWS = ("terminal", "map")
 LIBRARY = pathlib.Path(nethack.nethack.DLPATH)
-SETTINGS_SIZE = 49224  # of this NLE
+SETTINGS_SIZE = 49224  # size in this NLE
 
 
 class Pair:
@@ -88,7 +88,7 @@ def make_pair():
         yield lambda *arguments, **named: stack.enter_context(contextlib.closing(Pair(*arguments, **named)))
 
 
-def test_it_is_built_where_there_is_a_compiler():
+def test_stepper_is_built_where_there_is_a_compiler():
     is_known = sys.platform.startswith("linux") and platform.machine() == "x86_64"
     if is_known and (shutil.which("cc") or shutil.which("gcc")):
         assert why_not() == "", "run `make setup`"
@@ -125,7 +125,7 @@ def test_goals_are_reached_in_the_same_steps(make_pair, monkeypatch, name):
 
 @needs_native
 def test_condition_is_tested_by_its_bit(make_pair, monkeypatch):
-    """Of no bit at all, none is set: each hero is sober."""
+    """No bit at all is never set: each hero is sober."""
     wall = nethack.GLYPH_CMAP_OFF + 1
     for module in ("oni_jax.envs.nethack.tasks", native_vector_env.__name__):
         monkeypatch.setattr(f"{module}.ORACLE_GLYPH", wall)
@@ -174,7 +174,7 @@ def test_a_game_that_opens_with_a_question_starts():
     env.close()
 
 
-# What goes wrong
+# Faults
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -242,7 +242,7 @@ def open_files():
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("is_closed", [True, False])
-def test_nothing_is_left(tmp_path, monkeypatch, is_closed, engine):
+def test_closing_leaves_no_file(tmp_path, monkeypatch, is_closed, engine):
     """A library that stays loaded would be another engine's, whose path is the same: of a file descriptor."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     gc.collect()
@@ -296,7 +296,7 @@ def test_many_resets_leave_no_memory(engine):
     assert bytes_a_reset(NativeVectorEnv, 100_000, engine=engine) < 50
 
 
-# Where it can't be used
+# Machines without it
 
 
 def chosen(**settings):
@@ -311,7 +311,7 @@ def chosen(**settings):
 
 
 @needs_native
-def test_it_is_chosen_where_possible_unless_python_is_asked_for():
+def test_native_stepper_is_the_default_where_possible():
     assert chosen(engine="wheel") == (NativeVectorEnv, "games are stepped in C; games share the engine's code")
     assert chosen()[0] is NativeVectorEnv
     assert chosen(stepper="python") == (NetHackVectorEnv, "games share the engine's code")

@@ -1,4 +1,4 @@
-"""What the two views show."""
+"""The two views of a screen."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Games that share the engine's code: the same games, on the same pages, or each its own copy."""
+"""Games that share the engine's code: the same games, on the same pages, or on separate copies."""
 
 import os
 import pathlib
@@ -46,7 +46,7 @@ def test_sharing_games_are_the_same_games_on_the_same_pages(apart):
     assert_equal(records, apart[0])
     assert note == "games share the engine's code"
     assert len(mappings) == 3 and all(line.endswith(str(LIBRARY)) for line in mappings)
-    assert apart[1] == "each game has its own copy of the engine's code"
+    assert apart[1] == "each game has a separate copy of the engine's code"
     assert len(apart[2]) == 3 and all("memfd:nle" in line for line in apart[2])
 
 
@@ -56,7 +56,7 @@ def assert_equal(records: np.ndarray, others: np.ndarray) -> None:
 
 
 def fallen_back(apart) -> str:
-    """Why games did not share. They were the same games, each with its own code."""
+    """Why games did not share. They were the same games, each with separate code."""
     records, note, mappings = play(share_code=True)
     assert_equal(records, apart[0])
     assert len(mappings) == 3 and all("memfd:nle" in line for line in mappings)

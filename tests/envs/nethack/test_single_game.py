@@ -35,19 +35,19 @@ def play(env) -> tuple[list[bytes], np.ndarray]:
 
 
 @pytest.mark.parametrize("view", ["terminal", "map"])
-def test_it_is_the_game_that_agents_play(tmp_path, view):
+def test_single_game_equals_the_agents_game(tmp_path, view):
     many = NetHackVectorEnv(
         TASKS[TASK], 1, lambda index, episode: SEEDS, max_episode_steps=MAX_STEPS, settings=NetHackConfig(view)
     )
     single = SingleGame(TASK, SEEDS, MAX_STEPS, settings=NetHackConfig(view), ttyrec=str(tmp_path / "a.ttyrec3.bz2"))
     try:
         seen, stats = play(many)
-        own_seen, own_stats = play(single)
+        single_seen, single_stats = play(single)
     finally:
         many.close()
         single.close()
-    assert own_seen == seen
-    np.testing.assert_array_equal(own_stats, stats)
+    assert single_seen == seen
+    np.testing.assert_array_equal(single_stats, stats)
     assert single.end_status[0]
 
 

@@ -205,7 +205,7 @@ def test_a_game_that_raises_is_replaced_and_the_others_notice_nothing(group, whe
     assert are_equal(played[:10, 1], records[:10, 1])
     assert played["is_first"][10, 1] and played["truncated"][10, 1] and played["reward"][10, 1] == 0
     assert stats[9, 1][EPISODE_STATS.index("length")] == 10 and stats[9, 1][EPISODE_STATS.index("end_status")] == -1
-    # What it plays next is the episode that would have come next: the one that the undisturbed game began at 60.
+    # The next episode is the one that would have come next: the one that the undisturbed game began at 60.
     assert np.array_equal(played["chars"][10, 1], records["chars"][60, 1])
     assert env.num_restarts == 1 and "out of order" in env.note() and "game 1 " in env.note()
 
@@ -283,7 +283,7 @@ def test_a_killed_process_leaves_one_named_folder(tmp_path, engine):
     assert [path.name[:16] for path in tmp_path.iterdir()] == ["oni_jax_scratch_"]
 
 
-def test_as_many_games_as_the_system_allows_files_for():
+def test_number_of_games_is_limited_by_open_files():
     """Two files a game: 1,024 files, the usual limit that a process may raise, are too few for 512 games."""
     program = (
         "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (64, r.getrlimit(r.RLIMIT_NOFILE)[1]))\n"

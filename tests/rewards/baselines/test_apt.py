@@ -41,7 +41,7 @@ def embed(params, x: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("neighbours", [1, 3, 100])
 def test_the_formula(neighbours):
-    """Of two batches, each of whose steps is a particle."""
+    """Two batches: each of their steps is a particle."""
     config = config_of(apt_neighbours=neighbours, apt_update_proportion=1.0, apt_learning_rate=1e-2)
     rewards = make_rewards(config, env_spec(config.env))
     state, score, seen, means = rewards.init(jax.random.key(1)), jax.jit(rewards.score), [], []
@@ -80,7 +80,7 @@ def test_the_formula(neighbours):
         state = after
 
 
-def test_what_is_rare_pays():
+def test_rare_observations_pay():
     config = config_of(apt_neighbours=2)
     rewards = make_rewards(config, env_spec(config.env))
     trajectory = test_rnd.steps(0, ends=False)._replace(actions=np.zeros((T, B), np.int32))

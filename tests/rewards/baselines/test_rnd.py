@@ -105,7 +105,7 @@ def before(trajectory: Trajectory) -> np.ndarray:
 
 @pytest.mark.parametrize("name, alpha", [("rnd", 0.0), ("noveld", 1.0), ("noveld", 0.5)])
 def test_the_formula(name, alpha):
-    """Of two batches, with statistics of the first and of both, and with a predictor that has learnt from the first."""
+    """Two batches: statistics of the first and of both, and a predictor that has learnt from the first."""
     settings = {"noveld_alpha": alpha} if alpha else {}
     rewards = make(name, rnd_update_proportion=1.0, rnd_learning_rate=1e-2, **settings)
     state, seen, sums, losses = rewards.init(jax.random.key(1)), [], [], []
@@ -237,7 +237,7 @@ def test_frozen_it_learns_nothing():
 
 
 @pytest.mark.slow
-def test_beside_another_reward_it_is_what_it_is_alone(monkeypatch):
+def test_curiosity_beside_another_reward_equals_curiosity_alone(monkeypatch):
     monkeypatch.setattr(ragged, "LENGTHS", ())  # little to compile
     alone, both = make(), make("rnd", "online_cls_reward_model")
     state, trajectory, captions = both.init(KEY), steps(0), captions_of()

@@ -96,7 +96,7 @@ class Episodes:
         self.actions: list[list[int]] = [[] for _ in range(N)]
         self.paid: list[list[float]] = [[] for _ in range(N)]
         self.ended: list[tuple[float, float, bool]] = []  # the sum paid, the expected one, and whether it terminated
-        self.values: list[float] = []  # of all states before actions
+        self.values: list[float] = []  # values of all states before actions
 
     def add(self, batch, rewards: np.ndarray) -> None:
         for t in range(T):
@@ -133,7 +133,7 @@ def run(config: Config, num_batches: int, phi: Phi = phi) -> tuple[Episodes, Rew
     return episodes, rewards, paid
 
 
-def test_it_adds_up_to_the_first_and_the_last_potential(tmp_path):
+def test_shaping_adds_up_to_the_first_and_the_last_potential(tmp_path):
     """Over rollouts' edges: -phi(h_0) where an episode terminates, gamma^T phi(h_T) - phi(h_0) where it is cut off."""
     episodes, *_ = run(config_of(tmp_path), 6)
     assert {terminated for *_, terminated in episodes.ended} == {True, False} and len(episodes.ended) > 2 * N
@@ -141,7 +141,7 @@ def test_it_adds_up_to_the_first_and_the_last_potential(tmp_path):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_nothing_is_paid_before_the_scale_is_fixed(tmp_path):
+def test_reward_is_zero_before_the_scale_is_fixed(tmp_path):
     num_steps = 2 * N * T
     scaled, rewards, paid = run(config_of(tmp_path, potential_warmup_steps=num_steps), 6)
     plain, _, unscaled = run(config_of(tmp_path), 6)
@@ -152,7 +152,7 @@ def test_nothing_is_paid_before_the_scale_is_fixed(tmp_path):
 
 
 def test_published_shaping_goes_on_from_rollout_to_rollout(tmp_path):
-    """NumPy's own account of it, over six rollouts; and it is refused where columns are not environments."""
+    """NumPy's account of it, over six rollouts; and it is refused where columns are not environments."""
     episodes, rewards, paid = run(config_of(tmp_path, potential_shaping="published"), 6)
     phi = np.reshape(episodes.values, (6, T, N))
     carried, total, sums = np.zeros(N), np.zeros(N), []

@@ -40,7 +40,7 @@ THRESHOLD = 0.4
 
 
 def cosine(one: str, two: str) -> float:
-    """Of the counts of words and pairs of words; not hashed."""
+    """Returns the cosine of the counts of words and pairs of words; not hashed."""
 
     def grams(text: str) -> Counter:
         words = words_of(text)
@@ -114,7 +114,7 @@ def test_retrieval_and_values_are_the_recorded_ones():
         assert scorer.value(windows, [0]) == [pytest.approx(recorded["potential"][i], abs=1e-7)]
 
 
-def test_it_adds_up_to_the_first_and_the_last_potential(tmp_path):
+def test_shaping_adds_up_to_the_first_and_the_last_potential(tmp_path):
     """Over rollouts' edges and episodes' ends, by another account of phi; an episode's first state has 0."""
     episodes, rewards, _ = run(config_of(tmp_path), 6, phi)
     assert {terminated for *_, terminated in episodes.ended} == {True, False} and len(episodes.ended) > 2 * N
@@ -189,7 +189,7 @@ def test_texts_and_keys_of_captions_give_the_same(name, goal):
     assert found == expected and num_ended >= 4 and len({*found}) > 2
 
 
-def test_it_says_when_no_step_comes_near_to_a_goal(capsys, monkeypatch):
+def test_warning_when_no_step_comes_near_to_a_goal(capsys, monkeypatch):
     monkeypatch.setattr("oni_jax.rewards.bk.bk_goal.NUM_PROBED", 4)
     scorer = GoalPotential(GoalLibrary(["A b"], ["a"], [[0]]), embed_grams, text_of, (), 0.99, 0)
     windows = Windows({CAPTION: np.tile(padded([*"aaaab"]), (6, 1, 1))}, np.arange(24).reshape(6, 4))

@@ -61,7 +61,7 @@ def config_of(folder, model, **settings) -> Config:
     return dataclasses.replace(CONFIG, reward=reward, learner=dataclasses.replace(CONFIG.learner, gamma=GAMMA))
 
 
-def test_it_adds_up_to_the_first_and_the_last_potential(tmp_path, model, phi):
+def test_shaping_adds_up_to_the_first_and_the_last_potential(tmp_path, model, phi):
     episodes, *_ = run(config_of(tmp_path, model), 5, phi)
     assert {terminated for *_, terminated in episodes.ended} == {True, False} and len(episodes.ended) > N
     assert np.std(episodes.values) > 0.01
@@ -94,7 +94,7 @@ def test_bad_settings(tmp_path, model, settings, problem):
     assert "\n" not in str(refused.value)
 
 
-def test_of_another_environment(tmp_path, model):
+def test_model_of_another_environment_is_rejected(tmp_path, model):
     settings = model.settings._replace(num_actions=model.settings.num_actions + 1)
     save_preference_model(str(tmp_path), 1, model._replace(settings=settings), {})
     with pytest.raises(UserError, match="was trained with .* actions, and"):

@@ -86,7 +86,7 @@ def test_an_answer_without_a_goal_is_asked_for_again(tmp_path, capsys):
     assert [role for role, _ in asked[2]] == ["system", *["user", "assistant"] * 2, "user"]
     assert asked[2][2] == ("assistant", "no") and asked[2][4] == ("assistant", "(nothing)")
     assert "no goal in this answer" in asked[2][-1][1]
-    # Of a round, only the answer with goals stays; of one without any, nothing.
+    # A round keeps only the answer with goals; one without any keeps nothing.
     assert [turn[1] for turn in asked[3] if turn[0] == "assistant"] == ["- a"]
     assert [turn[1] for turn in asked[-1] if turn[0] == "assistant"] == ["- a"]
     assert "round 2: no goal in 3 answers" in capsys.readouterr().out

@@ -54,7 +54,7 @@ def worth(caption: bytes) -> float:
 
 
 def phi(state: int) -> float:
-    """Of the state that is number `state`: its caption is the number in digits, and it is seen as the number."""
+    """Returns the potential of state `state`: its caption is the number in digits, its observation the number."""
     return worth(b"%d" % state) + 0.5 * state
 
 
@@ -149,7 +149,7 @@ def two_devices() -> None:
     print("equal")
 
 
-def test_on_two_devices():
+def test_potential_on_two_devices():
     equal_on_devices(2, "-c", "from tests.rewards.bk.test_potential import two_devices; two_devices()")
 
 
@@ -223,8 +223,8 @@ def after(board: np.ndarray, action: int) -> np.ndarray:
     return new.ravel()
 
 
-def test_in_a_world_with_truncations_and_a_resume(tmp_path):
-    """What is left of an episode that was cut off is the potential of an observation that no rollout holds."""
+def test_potential_in_a_world_with_truncations_and_a_resume(tmp_path):
+    """An episode that was cut off leaves the potential of an observation that no rollout holds."""
     checked = {"terminated": 0, "truncated": 0}
     for max_steps in (MAX_STEPS, 100):  # all are cut off; none is
         config = dataclasses.replace(CATCH, env=dataclasses.replace(CATCH.env, max_episode_steps=max_steps))

@@ -93,7 +93,7 @@ def test_a_result_that_python_can_t_hold_is_a_failure_of_its_window(result):
     assert values[5].problem.startswith("WrongResult: unhashable")
 
 
-def test_a_code_s_own_names_stay_its_own():
+def test_a_code_s_names_stay_separate():
     names = ("columns", "windows", "actions", "_nested", "_call_all")
     sandbox = Sandbox("".join(f"{name} = [7]\n" for name in names) + f"{HEAD}return {'[0] + '.join(names)}[0], {{}}")
     values = sandbox.call(windows(3))
@@ -132,7 +132,7 @@ def test_a_code_sees_nested_lists_of_numbers():
     assert [(result.value, result.problem) for result in values] == [(0, ""), (1, ""), (2, "")]
 
 
-def test_what_a_code_changes_spoils_no_other_call():
+def test_changes_by_a_code_spoil_no_other_call():
     values = called("obs['x'][0] += 100\n    return past_obs[0]['x'][0] + obs['x'][0], {}", 9)
     assert [value.value for value in values] == [100 + i + i - 1 for i in range(9)]
 
@@ -154,7 +154,7 @@ def test_time_and_chance_are_the_same_in_every_call(capfd):
         ("while True: pass\n", "TimeoutError"),
     ],
 )
-def test_what_can_t_be_called_is_refused(code, problem):
+def test_code_that_can_t_be_called_is_refused(code, problem):
     with pytest.raises(CodeError, match=problem):
         Sandbox(code)
 

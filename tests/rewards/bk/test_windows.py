@@ -50,7 +50,7 @@ def test_equal_observations_are_one():
     assert made["x"].tolist() == [5, 6, 7, 8, 9, 10] and numbers == [[0, 1, 2, 3], [1, 2, 3, 4], [2, 3, 4, 5]]
 
 
-def test_without_the_past_windows_differ_in_the_present_alone():
+def test_windows_without_the_past_differ_in_the_present_alone():
     steps, actions = np.array([[0, 1, 5], [2, 3, 5]]), np.array([[0, 1], [2, 3]])
     windows = Windows({"x": steps}, actions)
     one, other = windows.without(past=True, actions=True).digests()
@@ -72,10 +72,10 @@ def test_without_the_past_windows_differ_in_the_present_alone():
         ("def compute_reward(*args): return 1, {}", Reads(True, True)),
         ("def compute_reward(a, b, c): return locals(), {}", Reads(True, True)),
         ("compute_reward = lambda a, b, c: (1, {})", Reads(True, True)),
-        ("def compute_reward(a, b, c):\n try: return 1, {}\n except A, B: pass", Reads(True, True)),  # of Python 3.14
+        ("def compute_reward(a, b, c):\n try: return 1, {}\n except A, B: pass", Reads(True, True)),  # Python 3.14's
     ],
 )
-def test_what_a_code_reads(code, reads):
+def test_arguments_that_a_code_reads(code, reads):
     assert arguments_read(code) == reads
 
 

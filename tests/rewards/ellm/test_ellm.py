@@ -105,7 +105,7 @@ def test_answers_are_worth_what_they_name_in_all_captions_that_read_alike():
     assert metrics["goal_coverage"] == 0.5 and metrics["goals_unmatched_fraction"] == 0.5
 
 
-def test_what_is_put_aside_is_not_covered_and_makes_room_for_others(monkeypatch):
+def test_captions_put_aside_are_not_covered_and_make_room(monkeypatch):
     """The labeller, which has asked once more, would never answer it again: it must not be waited for."""
     monkeypatch.setattr(goal_rewards, "MAX_ASKED", 1)
     rewards = make()
@@ -158,7 +158,7 @@ def test_answers_of_the_store_come_before_their_captions():
     assert asked(rewards) == [] and names_of(rewards.suggested()[GRASS]) == ["chop grass"]
 
 
-def test_what_was_seen_is_bounded(monkeypatch):
+def test_number_of_seen_captions_is_bounded(monkeypatch):
     monkeypatch.setattr(ellm, "MAX_KNOWN", 3)
     rewards = make()
     answer(rewards, COW, b"- eat cow")
@@ -206,7 +206,7 @@ def test_a_restart_embeds_nothing_anew(tmp_path):
         assert counts[0] == counts[1] > 0
 
 
-def test_what_is_seen_while_its_answer_is_matched_is_not_asked_again(tmp_path):
+def test_caption_seen_while_its_answer_is_matched_is_not_asked_again(tmp_path):
     """It would be waited for without end, until nothing else is asked."""
     may_answer = threading.Event()
 

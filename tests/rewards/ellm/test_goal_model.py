@@ -72,7 +72,7 @@ def test_model_agrees_with_answers_that_were_held_out(taught):
     assert metrics["goals_agreement"] > 0.85 and metrics["goals_calibration_error"] < 0.02
     assert metrics["goals_reliability_0"] < 0.1 < 0.9 < metrics["goals_reliability_9"]
     assert undocumented(f"reward/{name}" for name in metrics) == []
-    assert 1700 < metrics["dataset_rows"] < 1900  # of 2,000
+    assert 1700 < metrics["dataset_rows"] < 1900  # 2,000 in all
 
 
 def test_untrained_model_agrees_with_few(recorded):
@@ -94,7 +94,7 @@ def test_model_without_answers_suggests_nothing():
 
 @pytest.fixture(scope="module")
 def sure_and_unsure(taught):
-    """Of states whose answers were not taught, those of which the model expects the fewest and the most goals wrong."""
+    """Returns the untaught states of which the model expects the fewest and the most goals wrong."""
     rewards, state = taught
     file = read_answers(str(shipped_path("crafter", "suggestions")), languages())
     states = [item[0] for item, _ in itertools.islice(file.under("").items(), 2000, 2200)]
@@ -260,7 +260,7 @@ def test_model_of_captions_without_features_is_not_trained_alone(tmp_path, capsy
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-# In a world whose captions have no features, the model reads observations.
+# A world whose captions have no features: the model reads observations.
 def signals(**goals):
     env = dataclasses.replace(CONFIG.env, goals=with_values(GoalConfig(), dict(goal_suggester="model", **goals)))
     reward = RewardConfig(
@@ -305,7 +305,7 @@ def test_model_that_reads_observations_acts_by_them():
     assert is_open.any() and not (is_open & ~suggested).any()  # some are paid already
 
 
-def test_llm_s_own_answer_wins_over_the_model():
+def test_llm_s_answer_wins_over_the_model():
     _, _, batches = played()
     last = batches[-1]
     signal = last.observations["signal"][..., 0]

@@ -46,7 +46,7 @@ def server(script: Script) -> Iterator[tuple[AnnotationConfig, list[Request]]]:
 def vectors_of(body: dict[str, Any], number: int) -> tuple[int, Any]:
     del number
     rows = [{"index": i, "embedding": [len(text), 3.0 * len(text), 0]} for i, text in enumerate(body["input"])]
-    return 200, {"data": rows[::-1]}  # an order of its own
+    return 200, {"data": rows[::-1]}  # another order
 
 
 def test_a_server_s_vectors_have_length_1(monkeypatch):
@@ -104,7 +104,7 @@ def test_a_server_that_refuses_every_text_is_at_fault():
                 embed(texts)
 
 
-def test_what_was_embedded_before_an_error_is_kept(monkeypatch):
+def test_embeddings_before_an_error_are_kept(monkeypatch):
     monkeypatch.setattr(embeddings, "TEXTS_AT_ONCE", 2)
     asked: list[str] = []
 
@@ -231,7 +231,7 @@ def test_the_sentence_encoder(encoder):
 
 
 def test_padding_changes_nothing():
-    """Of an encoder with random weights: more padding, the same vectors; another order of words, others."""
+    """An encoder with random weights: more padding, the same vectors; another order of words, others."""
     shape, rng = bert.Shape(1, 2, 16, 1e-12), np.random.default_rng(0)
     dense = {"attention.self.query": (4, 4), "attention.self.key": (4, 4), "attention.self.value": (4, 4)}
     dense |= {"attention.output.dense": (4, 4), "intermediate.dense": (8, 4), "output.dense": (4, 8)}

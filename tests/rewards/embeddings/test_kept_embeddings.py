@@ -30,7 +30,7 @@ def kept(folder, embed: Embedder, texts=TEXTS, name: str = "m") -> np.ndarray:
     return found
 
 
-def test_what_a_run_embedded_the_next_one_does_not(tmp_path, capsys):
+def test_next_run_reuses_embeddings(tmp_path, capsys):
     first = kept(tmp_path, Embedder())
     (path,) = tmp_path.iterdir()
     later = Embedder()
@@ -44,7 +44,7 @@ def test_what_a_run_embedded_the_next_one_does_not(tmp_path, capsys):
     assert third.asked == [] and path.exists() and capsys.readouterr().out == ""
 
 
-def test_what_is_new_is_written_now_and_then(tmp_path, monkeypatch):
+def test_new_embeddings_are_written_now_and_then(tmp_path, monkeypatch):
     memo = KeptMemo(Embedder(), str(tmp_path), "m")
     memo(["a"])
     (path,) = tmp_path.iterdir()
@@ -80,7 +80,7 @@ def test_another_model_of_the_same_name_is_noticed(tmp_path, capsys, other):
     assert capsys.readouterr().out == ""
 
 
-def test_without_a_folder_nothing_is_kept(tmp_path):
+def test_no_embedding_is_kept_without_a_folder(tmp_path):
     kept(tmp_path / "none", Embedder())
     assert [*tmp_path.iterdir()] == []
 

@@ -41,7 +41,7 @@ def test_cosine_of_the_sums(tmp_path):
     )
 
 
-def test_what_has_no_direction_gets_0(tmp_path):
+def test_zero_vectors_get_0(tmp_path):
     reward = make(tmp_path, threshold=-1.0)
     assert rewards_of(reward, b"", b"It is dark.", b"nowhere", b"gold newt", b"\x00\xff\x80", ALL_BYTES) == [0.0] * 6
 

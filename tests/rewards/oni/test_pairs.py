@@ -37,7 +37,7 @@ def test_a_pair_is_asked_about_once_and_in_one_order_and_counts_each_time():
     captions = captions_of(TEXTS[:3])
     rows = [row for _ in range(20) for row in draws.draw(captions)]
     asked = draws.waiting()
-    assert len(asked) == 3 == len({frozenset(item) for item in asked})  # of 3 messages there are 3 pairs
+    assert len(asked) == 3 == len({frozenset(item) for item in asked})  # 3 messages have 3 pairs
     ties = len(rows)
     assert all(row["label"] == TIE and text(row, 0) == text(row, 1) for row in rows)  # equal: known at once
     rows += answer(draws, 1)
@@ -74,7 +74,7 @@ def test_no_more_are_drawn_while_too_many_wait():
     assert waiting[0] <= 10 < 15 <= waiting[1] and waiting[1] == waiting[2] == waiting[4]
 
 
-def test_what_waits_is_asked_about_whole_after_a_resume():
+def test_pending_pairs_are_asked_about_whole_after_a_resume():
     long = [b"%d: " % i + b"x" * 400 for i in range(4)]  # a row holds their beginnings
     draws, resumed = draws_of(), draws_of()
     draws.draw(captions_of(long))
@@ -90,14 +90,14 @@ def test_what_waits_is_asked_about_whole_after_a_resume():
     assert resumed.waiting() == saved.waiting()
 
 
-def test_what_waits_is_bounded_also_where_the_same_few_pairs_come_again_and_again():
+def test_pending_pairs_are_bounded_though_the_same_few_repeat():
     draws, captions = draws_of(max_waiting=15), captions_of(TEXTS[:2])
     for _ in range(100):
         draws.draw(captions)
     assert len(draws.waiting()) == 1 and 150 <= len(draws.save()["waiting_message"]) < 160
 
 
-def test_only_every_subsample_th_observation_is_drawn_and_its_own_parts_come_along():
+def test_only_every_subsample_th_observation_is_drawn_and_its_parts_come_along():
     draws = draws_of(subsample=10, names=("place",))
     captions = captions_of(TEXTS)
     for _ in range(30):
@@ -111,7 +111,7 @@ def test_only_every_subsample_th_observation_is_drawn_and_its_own_parts_come_alo
 
 
 def frequency(distinct) -> float:
-    """How often the message is drawn that nine of ten observations hold."""
+    """Returns the frequency of draws of the message that nine of ten observations hold."""
     draws = draws_of(distinct=distinct)
     captions = captions_of([TEXTS[0]] * 27 + TEXTS[1:4])
     captions = captions._replace(captions=[TEXTS[0], *TEXTS[1:4]], index=np.maximum(captions.index - 26, 0))
@@ -144,12 +144,12 @@ def test_saved_and_restored_it_draws_the_same_and_still_waits():
         assert (mine["id"][0] == mine["id"][1]) == (theirs["id"][0] == theirs["id"][1])
 
 
-def test_numbers_of_messages_stay_their_own_when_early_rows_have_given_way():
+def test_numbers_of_messages_stay_when_early_rows_have_given_way():
     draws = draws_of()
     rows = draws.ingest([]) + draws.draw(captions_of(TEXTS[:6]))
     rows += answer(draws, 1)
     other = draws_of()
-    held = {f"rows_{name}": np.stack([row[name] for row in rows[-2:]]) for name in rows[0]}  # of many, two are left
+    held = {f"rows_{name}": np.stack([row[name] for row in rows[-2:]]) for name in rows[0]}  # two of many are left
     other.restore({**draws.save(), **held})
     for seed in range(5):
         rows = rows[-2:] + other.draw(captions_of(TEXTS[:12], seed)) + answer(other, 0)

@@ -11,8 +11,8 @@ from tests.rewards.word_vector_files import write_fasttext, write_text
 
 TABLE = {"gold": [1.0, 0.5, 0.0], "newt": [0.0, -2e-3, 4.0], "über": [1.0, 1.0, 1.0]}
 NUM_BUCKETS = 2000
-# What fastText 0.9.3 itself answers of a file whose row i holds i throughout, so that a vector tells which rows it is
-# the mean of: for words that it holds and does not, letters of several bytes, shortest and longest parts.
+# fastText 0.9.3's answers for a file whose row i holds i throughout, so that a vector says which rows it is the mean
+# of: for words that it holds and does not, letters of several bytes, shortest and longest parts.
 WORDS = ("gold", "über", "日本")
 FASTTEXT_SAYS = {
     (3, 6): {
@@ -101,7 +101,7 @@ def test_fasttext_without_parts_knows_its_words_only(tmp_path):
         (b"2 3\n" + bytes(range(256)), "not a word and 3 numbers"),
     ],
 )
-def test_what_is_no_text_of_word_vectors_is_refused(tmp_path, data, said):
+def test_file_without_word_vectors_is_refused(tmp_path, data, said):
     path = tmp_path / "a.vec"
     path.write_bytes(data)
     assert said in refusal(path, "a")

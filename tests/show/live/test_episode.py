@@ -34,7 +34,7 @@ def episode_of(text: str) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("training", ["nethack", "babyai"], indirect=True)
-def test_it_is_shown_and_moves_on(training):
+def test_episode_is_shown_and_moves_on(training):
     terminal, first, last = training
     seen, deadline = set(), time.monotonic() + DEADLINE_SECS
     while len(seen) < 3:

@@ -45,7 +45,7 @@ def shown(row, width: int, height: int = 40, num_points: int = 3, run: RunConfig
 
 
 def words_of(text: str) -> str:
-    """What is said, wherever a line was broken."""
+    """Returns the words, wherever a line was broken."""
     return " ".join(text.split())
 
 
@@ -53,7 +53,7 @@ def words_of(text: str) -> str:
 @pytest.mark.parametrize("terminal", [None, playing()])
 @pytest.mark.parametrize("answers", [(), ANSWERS, PAIRS, GOALS])
 @pytest.mark.parametrize("size", [(1, 1), (8, 5), (20, 10), (40, 24), (80, 23), (110, 30), (140, 49), (300, 90)])
-def test_it_fits_the_terminal(size, answers, terminal, shown_page):
+def test_page_fits_the_terminal(size, answers, terminal, shown_page):
     width, height = size
     row = {**FULL, "answers": answers}
     for stream in (io.StringIO(), Encoded()):
@@ -199,7 +199,7 @@ def test_rewards_say_what_they_report():
     assert "intrinsic 1.5 (online_cls), 2 (rnd) an episode" in words_of(shown({**row, **returns}, 80))
 
 
-def test_a_server_in_trouble_is_told_with_its_own_words():
+def test_a_server_in_trouble_is_shown_with_the_server_s_words():
     row = {**FULL, "server_state": "waiting for server"}
     row |= {"annotation/problem": "unreachable: \x1b[2J" + 60 * "no route "}
     lines = shown(row, 80).split("\n")
@@ -215,7 +215,7 @@ def test_a_terminal_without_unicode():
     assert "@" in text and "##" in text
 
 
-def test_what_is_too_long_ends_with_a_sign():
+def test_long_lines_end_with_a_sign():
     text = shown(FULL, 40)
     assert "[red]Fido[/red] bites…" in text and "all the night" not in text and "? \\x1b]0;owned\\x07" in text
 

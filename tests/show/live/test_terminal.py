@@ -134,7 +134,7 @@ def test_seconds_are_counted_while_it_compiles(program):
     assert "before the view" in program.grid.history and "print one" in program.grid.history
 
 
-def test_what_is_done_before_the_first_row_stands_in_place_of_compiling(program):
+def test_work_before_the_first_row_is_shown_instead_of_compiling(program):
     program.shows("compiling, 1 s")
     os.write(program.words, b"progress of maps\n")
     text = program.shows("progress of maps: 0 of 2")
@@ -148,7 +148,7 @@ def test_what_is_done_before_the_first_row_stands_in_place_of_compiling(program)
     program.shows("update 1,001", until=lambda text: "maps" not in text)
 
 
-def test_every_size_gets_its_own_page(program):
+def test_every_size_gets_another_page(program):
     program.tell("row")
     small = program.shows("update 1,000")
     check_rows(program.grid)
@@ -196,7 +196,7 @@ def test_an_episode_stands_where_there_is_room_for_it(program):
     program.raw = b""
     program.tell("look 2")
     assert program.shows("look 2") == large.replace("look 1", "look 2")
-    assert len(program.raw) < 500  # what has changed, and no page
+    assert len(program.raw) < 500  # the changes, and no page
     check_rows(program.grid)
 
 
@@ -240,7 +240,7 @@ def test_an_episode_outlives_any_size(program):
     check_rows(program.grid)
 
 
-def test_what_is_printed_scrolls_off_above_it(program):
+def test_printed_lines_scroll_off_above_the_view(program):
     program.tell("row")
     program.shows("update 1,000")
     for number in range(30):
@@ -252,7 +252,7 @@ def test_what_is_printed_scrolls_off_above_it(program):
     assert printed == [f"print {number} {'wide ' * number}".strip() for number in range(30)]
     assert not any(line.startswith("my_run") for line in program.grid.history)
     program.tell("warn")
-    assert program.said == "a warning\n."  # went to its own file
+    assert program.said == "a warning\n."  # went to a separate file
 
 
 def test_the_first_row_may_come_while_the_view_looks(program):
@@ -263,7 +263,7 @@ def test_the_first_row_may_come_while_the_view_looks(program):
     assert not any(line.startswith("my_run") for line in program.grid.history)
 
 
-def test_what_others_write_is_gone_with_the_next_drawing(program):
+def test_next_drawing_removes_foreign_output(program):
     program.tell("row")
     program.shows("update 1,000")
     program.tell("write")

@@ -1,4 +1,4 @@
-"""What is shown where there is no terminal, which view a stream gets, and the time left."""
+"""Lines where there is no terminal, the choice of a stream's view, and the time left."""
 
 import io
 import re
@@ -42,7 +42,7 @@ def test_a_plain_line_is_short_whatever_it_says():
         assert line.endswith(" | limited by the cores, which all parts share") and "return" in line
 
 
-def test_there_is_a_plain_line_every_30_s(monkeypatch):
+def test_plain_line_every_30_s(monkeypatch):
     now = 1000.0
     monkeypatch.setattr(views.time, "monotonic", lambda: now)
     stream = io.StringIO()

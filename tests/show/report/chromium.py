@@ -21,11 +21,11 @@ LOOK = """Promise.all([...document.images].map(x => x.decode().catch(() => 0))).
 
 
 class Seen(NamedTuple):
-    requests: list[str]  # of anything but the page itself and what is inside it
+    requests: list[str]  # requests of anything but the page itself and what is inside it
     complaints: list[str]
     title: str
     text: str  # as a person reads it
-    width: int  # of the whole page, in pixels; the window's is 800
+    width: int  # width of the whole page, pixels; the window's is 800
     elements: list[str]
     pictures: list[tuple[int, int]]  # (width, height); 0: can't be decoded
 

@@ -38,7 +38,7 @@ def test_files_of_what_there_is_data_for(settings, tmp_path):
             assert picture.width >= 1000 and len(set(np.asarray(picture.convert("L")).ravel().tolist())) > 20
 
 
-def test_what_has_no_data_is_told(tmp_path):
+def test_panels_without_data_are_named(tmp_path):
     folder = write_run(tmp_path / "a", [row(1, 1.0, mean_return=1.0)], root_env="Catch-v0")
     written, missing = write_figures(group_runs([Run(str(folder)).metrics(DRAWN, "a")]), str(tmp_path / "plots"))
     assert missing == [
@@ -104,7 +104,7 @@ def test_only_settings_with_data_are_in_the_legend(tmp_path):
     settings = group_runs([Run(str(folder)).metrics(DRAWN, folder.name) for folder in (first, second)])
     figure = draw("reward_model", settings)
     assert figure is not None and [text.get_text() for text in figure.legends[0].get_texts()] == [" a"]
-    assert len(figure.axes) == 2  # what no run has is left out
+    assert len(figure.axes) == 2  # metrics that no run has are left out
     assert draw("return", settings) is None
 
 

@@ -50,7 +50,7 @@ def evaluation() -> dict[str, object]:
     return {"evaluations": [player("agent <i>")], "other": player("random policy"), "differences": [between]}
 
 
-MP4 = b"\0\0\0\x10ftypbytes"  # how one begins
+MP4 = b"\0\0\0\x10ftypbytes"  # beginning of a file
 
 
 def gif(num_frames: int = 3) -> bytes:
@@ -97,7 +97,7 @@ def test_a_browser_shows_it_without_a_network(page):
     assert len(seen.pictures) == 8 and min(min(size) for size in seen.pictures) > 100
     assert seen.pictures[0] == (640, 240)  # the film comes first
     assert "script" not in seen.elements
-    assert seen.width <= 800  # what is wider scrolls by itself
+    assert seen.width <= 800  # wider parts scroll by themselves
     says = (NAME, escape(HOSTILE), "agent <i> minus random policy", "[10, 1,234]", "20.0% to 100.0%")
     for text in (*says, "policy greedy", "the same 1 episodes; PARTIAL: short episodes"):
         assert text in seen.text
@@ -167,7 +167,7 @@ def test_no_text_of_a_run_becomes_an_element(page):
 
 
 @pytest.mark.usefixtures("no_figures")
-def test_what_is_missing_is_said_with_the_command_that_makes_it(tmp_path, capsys):
+def test_missing_part_is_named_with_the_command_that_makes_it(tmp_path, capsys):
     run = write_experiment(tmp_path)
     assert made(tmp_path) == 0
     assert capsys.readouterr().out.startswith(f"{run}/report.html: 0.")
@@ -194,7 +194,7 @@ def test_the_headline_says_who_made_the_labels(tmp_path):
     (tmp_path / "run" / "metrics.jsonl").write_text(json.dumps(learning(1)[0]) + "\n")
     assert made(tmp_path) == 0
     headline = (tmp_path / "run" / "report.html").read_text().partition("</h1>")[2].partition("</p>")[0]
-    assert headline.endswith("seed 1, labels by: rule-based judge, not an LLM")  # of the store
+    assert headline.endswith("seed 1, labels by: rule-based judge, not an LLM")  # the store's
 
 
 @pytest.mark.usefixtures("no_figures")
@@ -213,7 +213,7 @@ def test_recordings_the_best_first_a_film_before_its_pictures(tmp_path, monkeypa
 
 
 @pytest.mark.usefixtures("no_figures")
-def test_the_run_s_own_recordings_come_before_others(tmp_path):
+def test_recordings_of_this_run_come_before_other_runs(tmp_path):
     folder = write_experiment(tmp_path) / "recordings"
     folder.mkdir()
     for name in ("best1-NetHackScore-v1-random-seed1-episode0.gif", "worst1-run-NetHackScore-v1-sample-640.gif"):
@@ -224,7 +224,7 @@ def test_the_run_s_own_recordings_come_before_others(tmp_path):
 
 
 @pytest.mark.usefixtures("no_figures")
-def test_of_recordings_of_a_rank_the_newest_comes_first(tmp_path):
+def test_newest_recording_of_a_rank_comes_first(tmp_path):
     folder = write_experiment(tmp_path) / "recordings"
     folder.mkdir()
     for age, name in enumerate(("median1-run-a-600.gif", "best1-run-a-300.gif", "best1-run-a-1200.gif")):

@@ -145,7 +145,7 @@ def test_parts_hold_everything_once(num_parts, num_devices):
     assert tables == [*range(max(num_parts, num_devices))] and all(part.devices for part in parts)
 
 
-def test_there_are_no_more_answerers_than_processes():
+def test_number_of_answerers_is_at_most_that_of_processes():
     assert [num_answerers(PROCESSES(num_answerers=number)) for number in (0, 1, 2, 9)] == [1, 1, 2, NUM_WORKERS]
 
 

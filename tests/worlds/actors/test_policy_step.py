@@ -11,7 +11,7 @@ from oni_jax.types import EnvSpec
 from oni_jax.worlds.actors.policy_step import Calls, CoreStates, make_policy_step_fn
 
 
-@pytest.mark.filterwarnings("error")  # of buffers that could not be reused
+@pytest.mark.filterwarnings("error")  # it warns of buffers that could not be reused
 def test_the_current_states_are_overwritten_and_the_initial_ones_are_not():
     def policy_apply(params, observations, state, is_first):
         del observations, is_first

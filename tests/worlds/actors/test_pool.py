@@ -139,7 +139,7 @@ def process_pool():
     assert not [actor.name for actor in pool._actors if actor.process.is_alive()]
 
 
-def test_when_one_cannot_be_started_training_ends_and_none_is_left(monkeypatch, tmp_path, capsys):
+def test_failed_start_of_an_actor_ends_training_and_all_actors(monkeypatch, tmp_path, capsys):
     started = []
 
     def start_one(*args, **settings):
@@ -197,7 +197,7 @@ def test_a_first_step_may_be_slow_as_where_it_is_compiled(monkeypatch):
         pid = pool._actors[0].process.pid
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)
-        for group in pool._actors[0].groups:  # each compiles its own
+        for group in pool._actors[0].groups:  # each compiles separately
             pool.dispatch(group, group, 1)
             for _ in range(12):  # longer than HANG_SECS
                 assert not pool.wait(0.1).done

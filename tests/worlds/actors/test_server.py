@@ -1,4 +1,4 @@
-"""What the inference server writes is what the policy said, in trajectories that join without a seam."""
+"""The inference server writes the policy's outputs, in trajectories that join without a seam."""
 
 import functools
 from collections.abc import Callable
@@ -117,7 +117,7 @@ def test_trajectories_hold_only_what_was_played_when_games_are_lost():
     played = Played(EnvConfig(root_env="Catch-v0", max_episode_steps=7), num_batches=12, make_pool=LossyPool)
     assert len(played.exchange.failures) >= 12
     for records, trajectory in zip(played.records, played.trajectories):
-        after_steps = records[1:]  # where an episode begins there, the last one's end was seen
+        after_steps = records[1:]  # an episode that begins there shows that the last one's end was seen
         assert np.array_equal(after_steps["is_first"], after_steps["terminated"] | after_steps["truncated"])
         unroll(played, trajectory)
         check_actions(trajectory)
@@ -257,7 +257,7 @@ class Counting:
         return PolicyOutput(jnp.zeros((*is_first.shape, 3)), core_state[None, :, 0]), core_state
 
 
-def test_final_observations_are_valued_after_their_own_episode():
+def test_final_observations_are_valued_after_their_episode():
     """Some wait for their call until the next episode has begun, some until it has ended too."""
     paced = Paced(make_env=Lengthening, policy=Counting())
     found = []

@@ -30,7 +30,7 @@ def test_a_child_writes_what_the_parent_reads():
     assert shared.array["b"].shape == (3, 4, 2)
 
 
-def test_nothing_has_a_name_even_after_a_kill():
+def test_shared_memory_has_no_name_even_after_a_kill():
     before = set(os.listdir("/dev/shm"))
     plain = SharedArray((1 << 20,), np.uint8)
     process, connection = start_child("adder", add_one, plain)

@@ -47,7 +47,7 @@ def whole(played) -> Trajectory:
     return jax.tree.map(lambda *x: np.concatenate(x), *parts)
 
 
-def test_it_plays_the_environment(played, whole):
+def test_world_plays_the_environment(played, whole):
     batches, episodes, _, _ = played
     step, ended_stats = jax.jit(lambda episode, action: advance(ENV, episode, action, LIMIT)), []
     for i in range(N):
@@ -92,16 +92,16 @@ def test_captions_and_counts_are_those_of_the_states(played, whole):
             assert not ended or caused[t, i] == b"The signal is %d." % finals[t, i]
             seen[caused[t, i]] += 1
             assert whole.caused_counts[t, i] == seen[caused[t, i]]
-    own_signals = np.concatenate([batch.captions.before.observations["signal"] for batch in played[0]])
+    signals_before = np.concatenate([batch.captions.before.observations["signal"] for batch in played[0]])
     caused_signals = np.concatenate([batch.captions.caused.observations["signal"] for batch in played[0]])
-    np.testing.assert_array_equal(own_signals[..., 0], signals)
+    np.testing.assert_array_equal(signals_before[..., 0], signals)
     ended = whole.terminations | whole.truncations
     after = np.where(ended[:-1], finals[:-1], signals[1:])
     np.testing.assert_array_equal(caused_signals[:-1, :, 0], after)
 
 
-def test_it_makes_only_what_rewards_read(played):
-    """Own captions are always there, which every run counts."""
+def test_world_makes_only_what_rewards_read(played):
+    """Captions of the states before actions are always made: every run counts them."""
     world, _, _ = make_world(read={"captions_read": (), "reads_counts": False})
     world.start()
     for batch, known in zip(collect(world, 2), played[0]):
@@ -131,7 +131,7 @@ def test_values_and_logits_are_the_policys(played):
 
 
 def final_value(played, trajectory: Trajectory, t: int, i: int) -> jax.Array:
-    """The value of what environment i's action t led to, by an unroll of its own."""
+    """The value of what environment i's action t led to, by a separate unroll."""
     _, _, task, state = played
     signal = np.asarray(trajectory.final_observations["signal"][t, i])
     final = {"signal": signal, "parity": signal.astype(np.int32)[0] % 2}
@@ -142,7 +142,7 @@ def final_value(played, trajectory: Trajectory, t: int, i: int) -> jax.Array:
 
 
 def test_actions_are_drawn_from_the_policy():
-    """Over 16,000 draws each environment and step has its own; nothing repeats from rollout to rollout."""
+    """Over 16,000 draws each environment and step has another; nothing repeats from rollout to rollout."""
     config = dataclasses.replace(CONFIG, learner=LearnerConfig(batch_size=64 * 50, rollout=50, recurrence=50))
     world, _, _ = make_world(config)
     world.start()
@@ -212,7 +212,7 @@ def check_terminal(world: DeviceWorld) -> None:
     assert signal_shown(world) == second  # the third wasn't asked for
 
 
-def test_it_shows_one_environment_when_asked():
+def test_world_shows_one_environment_on_request():
     check_terminal(make_world()[0])
 
 
@@ -279,7 +279,7 @@ def wait_until(make):
     raise AssertionError("nothing within ten seconds")
 
 
-def test_what_is_looked_at_changes_nothing(played):
+def test_looking_changes_nothing(played):
     world, _, _ = make_world()
     world.start()
     for batch in played[0]:

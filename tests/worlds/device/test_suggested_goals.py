@@ -19,7 +19,7 @@ from tests.worlds.device.device_worlds import CONFIG, N, collect, make_world
 
 SAY_0, SAY_1, ANSWER_1 = range(3)
 ALL_CAPTIONS = [b"The signal is %d." % i for i in range(8)]
-WORTHS = {  # of the goals, and the number of other things, by the signal: nothing is known, or suggested, of some
+WORTHS = {  # worths of the goals, and the number of other things, by the signal: some have no known or suggested ones
     ALL_CAPTIONS[0]: [0, 0, 0, 0],
     ALL_CAPTIONS[1]: [0, 1, 0, 2],
     ALL_CAPTIONS[2]: [0.96, 0.3, 0, 0],
@@ -76,7 +76,7 @@ def test_the_device_follows_the_host():
             table.add({b"%d" % number: np.array([number % 200 + 1.0])})
         new = table.new_rows()
         device, num_replaced = (table.table(), num_replaced + 1) if new is None else (follow(device, new), num_replaced)
-    assert 0 < num_replaced < 3  # where old ones give way, more rows change than follow at a time
+    assert 0 < num_replaced < 3  # old ones give way; more rows change than follow at a time
     jax.tree.map(np.testing.assert_array_equal, device, table.table())
     for number in numbers[::7]:
         code = np.array([hashed(number) >> 32, hashed(number) & 0xFFFF_FFFF], np.uint32)
@@ -140,7 +140,7 @@ def test_goals_are_shown_and_paid_as_suggested(repeats):
     assert num_paid > 10 and num_open > 20
 
 
-def test_what_is_known_is_shown():
+def test_known_suggestions_are_shown():
     batches, _ = played(goal_repeats=True)
     worths = {int(caption[14:15]): worth for caption, worth in WORTHS.items()}
     for batch in batches[4:]:

@@ -55,7 +55,7 @@ def make(folder: pathlib.Path) -> str:
 
     Raises BuildError, Difference or CannotStepError: there is none.
     """
-    load_stepper()  # which plays it; raises where this system is not known
+    load_stepper()  # the stepper plays it; raises where this system is not known
     for name, variable in ((built.engine_folder(), "XDG_CACHE_HOME"), (folder, "TMPDIR")):
         if os.statvfs(name).f_flag & os.ST_NOEXEC:
             raise BuildError(f"no code runs from the disk of {name}: set ${variable} to another folder")

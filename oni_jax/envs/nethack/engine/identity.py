@@ -14,14 +14,14 @@ from oni_jax.envs.nethack.native.stepper import EngineBuffers, GroupFields, load
 from oni_jax.envs.nethack.tasks import nethack
 
 ARRAYS = tuple(nethack.OBSERVATION_DESC)
-IN_MOVE_LOOP = 3  # of `program_state`
+IN_MOVE_LOOP = 3  # index in `program_state`
 MOVES = [(int(key),) for key in nethack.CompassDirection]
 COMMANDS = [(int(key),) for key in nethack.ACTIONS if key != nethack.Command.SAVE]  # NLE has no saved games
 LETTERS = [(key,) for key in range(ord("a"), ord("z") + 1)]
-ANSWERS = [(ESCAPE,), (ord("\r"),), (SPACE,), (ord("y"),)]  # without which games wait in prompts
-TRAVELS = [tuple(map(ord, keys)) for keys in ("_>.", "_<.", "_>.>", "20s")]  # to the stairs, and down them; waiting
-KINDS_OF_KEYS = ((0.45, MOVES), (0.25, COMMANDS), (0.1, LETTERS), (0.15, ANSWERS), (0.05, TRAVELS))  # how often, which
-LEVELS = [tuple(map(ord, f"\x16{level}\r")) for level in (*range(1, 51, 3), -5)]  # to a level
+ANSWERS = [(ESCAPE,), (ord("\r"),), (SPACE,), (ord("y"),)]  # answers without which games wait in prompts
+TRAVELS = [tuple(map(ord, keys)) for keys in ("_>.", "_<.", "_>.>", "20s")]  # ways to stairs, and down; waiting
+KINDS_OF_KEYS = ((0.45, MOVES), (0.25, COMMANDS), (0.1, LETTERS), (0.15, ANSWERS), (0.05, TRAVELS))  # probability, keys
+LEVELS = [tuple(map(ord, f"\x16{level}\r")) for level in (*range(1, 51, 3), -5)]  # keys to a level
 CREATIONS = [tuple(map(ord, f"\x07{name}\r")) for name in ("lich", "mimic", "cockatrice", "shopkeeper", "owlbear")]
 WISHES = [tuple(map(ord, f"\x17{name}\r")) for name in ("blessed speed boots", "7 cursed scrolls of fire", "figurine")]
 POWERS = [(ord("\x06"),), (ord("\x05"),), (ord("\x14"), SPACE), *CREATIONS, *WISHES]  # a map; a search; a jump
@@ -90,7 +90,7 @@ class BuiltGame:
         self._buffers: EngineBuffers = self._c.oni_buffers(self._group, 0).contents
         for name in ARRAYS:
             setattr(self._buffers, name, arrays[name].ctypes.data if name in arrays else None)
-        self._arrays = arrays  # which live as long
+        self._arrays = arrays  # arrays that live as long
 
     def start(self, core_seed: int, display_seed: int) -> None:
         self._check(self._c.oni_start_engine(self._group, 0, core_seed, display_seed))

@@ -94,7 +94,7 @@ def _section_of(line: str) -> str:
 
 
 def _is_variable(section: str) -> bool:
-    if section.startswith(".data.rel.local.DW.ref."):  # of the unwinder
+    if section.startswith(".data.rel.local.DW.ref."):  # the unwinder's
         return False
     return section.startswith((".data", ".bss")) and not section.startswith(".data.rel.ro")
 

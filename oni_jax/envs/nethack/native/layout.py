@@ -53,7 +53,7 @@ class EngineLayout(ctypes.Structure):
 class Segment(NamedTuple):
     kind: int
     flags: int
-    offset: int  # in the file
+    offset: int  # offset in the file
     address: int
     file_size: int
     memory_size: int
@@ -151,7 +151,7 @@ def _dynamic(library: bytes, segments: list[Segment]) -> Iterator[tuple[int, int
 
 def _slot(library: bytes, dynamic: dict[int, int], function: _Symbol) -> int:
     """Returns the address of the variable through which the library calls another's function."""
-    start = dynamic[DT_JMPREL]  # in the first segment, where addresses are those of the file
+    start = dynamic[DT_JMPREL]  # first segment, where addresses are those of the file
     relocations = RELOCATION.iter_unpack(library[start : start + dynamic[DT_PLTRELSZ]])
     return next(address for address, _, index, _ in relocations if index == function.index)
 

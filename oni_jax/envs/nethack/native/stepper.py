@@ -23,7 +23,7 @@ from oni_jax.envs.nethack.tasks import nethack
 
 EXTENSION = f"{__package__}._stepper"
 GLIBC = "glibc"
-GLIBC_VERSIONS = (2, 17), (2, 43)  # that of NLE's wheels, and the newest one that is known
+GLIBC_VERSIONS = (2, 17), (2, 43)  # version of NLE's wheels, and the newest one that is known
 FAILURES = {  # `failure` in engine.h -> its text, as NLE's or NetHackGame's
     1: "no memory",
     2: "Called step on finished NetHack",
@@ -35,7 +35,7 @@ FAILURES = {  # `failure` in engine.h -> its text, as NLE's or NetHackGame's
 }
 
 _NUMBER, _POINTER, _REAL = ctypes.c_int64, ctypes.c_void_p, ctypes.c_double
-GROUP_FIELDS = {  # of `group` in group.c, in its order
+GROUP_FIELDS = {  # fields of `group` in group.c, in its order
     "num_games": _NUMBER,
     "games": _POINTER,
     **dict.fromkeys(("extended", "continual", "max_opening_presses", "max_automatic_presses"), _NUMBER),

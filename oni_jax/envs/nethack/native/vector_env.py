@@ -33,10 +33,10 @@ from oni_jax.envs.nethack.vector_env import (
 )
 from oni_jax.settings.worlds import NetHackConfig
 
-SCORE_GOAL, DESCENT_GOAL, ORACLE_GOAL, SOBER_ORACLE_GOAL = range(4)  # in group.c
-NUM_DUNGEONS, NUM_LEVELS = 16, 64  # of `levels_left` in group.c; NetHack has 16 and 32
-NUM_STATS = 9  # that group.c writes
-OPTIONAL_FIELDS = ("chars", "colors", "vector_obs", "message", "glyphs", "hero_xy")  # of a record
+SCORE_GOAL, DESCENT_GOAL, ORACLE_GOAL, SOBER_ORACLE_GOAL = range(4)  # numbers in group.c
+NUM_DUNGEONS, NUM_LEVELS = 16, 64  # sizes of `levels_left` in group.c; NetHack has 16 and 32
+NUM_STATS = 9  # number that group.c writes
+OPTIONAL_FIELDS = ("chars", "colors", "vector_obs", "message", "glyphs", "hero_xy")  # optional fields of a record
 FIELDS = (*OPTIONAL_FIELDS, "is_first", "reward", "terminated", "truncated")
 
 
@@ -188,8 +188,8 @@ class NativeVectorEnv(NetHackVectorEnv):
             settings = dataclasses.replace(settings, share_code=False)  # there is one copy of it
         self._kills, self._failures = np.zeros((2, num_envs), np.int64)
         self._keys = np.array(task.keys, np.int64)
-        self._records_dtype: np.dtype | None = None  # of the records that C is set to write
-        self._buffer_sizes: list[int] = []  # in bytes; see `step`
+        self._records_dtype: np.dtype | None = None  # type of the records that C is set to write
+        self._buffer_sizes: list[int] = []  # bytes; see `step`
         try:
             super().__init__(task, num_envs, seeds, first_index, max_episode_steps, observations, settings)
         except CannotStepError:
@@ -227,7 +227,7 @@ class NativeVectorEnv(NetHackVectorEnv):
         values |= dict(first_row=self._view.first_row, is_terminal=self._view == VIEWS["terminal"])
         assert {*values} == {name for name in GROUP_FIELDS if not name.startswith(("record", "at_"))}
         group = GroupFields(**values)
-        group.arrays = addresses  # which live as long as it
+        group.arrays = addresses  # arrays that live as long as it
         return group
 
     def step(self, actions: np.ndarray, out: StepOutput) -> None:
