@@ -29,7 +29,7 @@ def load(name: str) -> Config:
         UserError: there is no such name or file, or a setting is unknown or outside its range.
     """
     if not name.endswith(".json") and name not in names():
-        hint = nearest_first(name, names(), f"name a .json file, or one of {', '.join(names())}")
+        hint = nearest_first(name, names(), "name a .json file; --help configs lists all", most=3)
         raise UserError(f"--config {name}: unknown{hint}")
     path = pathlib.Path(name) if name.endswith(".json") else FOLDER / f"{name}.json"
     try:

@@ -28,8 +28,16 @@ def _run(config: PlayConfig, stop: StopRequest) -> int:
         session = play(played, Shell, stop)
     print(session.summary())
     if (config.experiment or config.file) and config.policy not in (HUMAN, RANDOM):
-        show(command("evaluate", EvaluationConfig(), **values_of(config)))
+        show(evaluation_of(config))
     return 130 if stop else 0
+
+
+def evaluation_of(config: PlayConfig) -> str:
+    """Returns the command that evaluates what played."""
+    values = values_of(config)
+    if config.file:
+        del values["experiment"]  # empty here, and not there
+    return command("evaluate", EvaluationConfig(), **values)
 
 
 main = program("play", PlayConfig(), check_play, _run)

@@ -43,7 +43,7 @@ def figure(study: Study) -> bytes | None:
         ends: dict[str, float] = {}
         for axis, (task, runs) in zip(axes, tasks.items()):
             ends = _draw(axis, study, x, by_cell(runs))
-            axis.set_title(task, loc="left", fontsize=8, color="dimgrey")
+            axis.set_title(f"{task}: mean over seeds, and their range", loc="left", fontsize=8, color="dimgrey")
             axis.set_xlabel("minutes of training" if study.over == "seconds" else "million environment steps")
         axes[0].set_ylim(bottom=min([0.0, *(np.min(line.get_ydata()) for axis in axes for line in axis.lines)]))
         axes[0].set_ylabel(Y_LABELS[study.metric])

@@ -24,7 +24,7 @@ its reward, than all actions as goals, and far more than no reward; with a world
 FIGURE = "ellm"  # the study of the one figure
 READING = """<details><summary>How to read the table</summary>
 
-- Each question links to its page: rows, figure, command, notes, machines and commits.
+- A question links to its page: rows, figure, command, notes, machines and commits.
 - A study is a [sweep](sweeps.md) of cases and seeds. A curve's points are means of 100 episodes of training.
 - *At the end* is the mean of a curve's last tenth, *over the run* that of all its points.
 - *Effect* is the main contrast: the mean over seeds of a case minus that of its reference.
@@ -101,13 +101,11 @@ def _page(study: Study, found: Sequence[Effect]) -> Iterator[str]:
         yield from (*(_sentence(study, effect) for effect in found), "")
     if kept["runs"]:
         yield from (*_shown_rows(study, kept), "", f"![{study.title}](../images/studies/{study.name}.png)", "")
-        yield from ("*Lines: means over seeds. Shaded: from the lowest seed to the highest.*", "")
     needs = f"  # needs {time} minutes on two cores" if (time := minutes(study, kept)) else ""
     command = f"python -m benchmarks.studies run {study.name} --jobs {study.jobs} --again{needs}"
     yield from ("```sh", command, "```", "", "<details><summary>All rows, notes, machines and commits</summary>", "")
-    yield f"Cases and flags: `benchmarks/studies/{study.name}.py`."
-    if kept["runs"]:
-        yield f"Curves of each run: `benchmarks/studies/{study.name}.json`."
+    curves = f" Curves: `{study.name}.json` beside it." * bool(kept["runs"])
+    yield f"Cases and flags: `benchmarks/studies/{study.name}.py`.{curves}"
     yield from ("", *(line for lines in tables(study, kept) for line in (*lines, "")))
     yield from (f"- {note}" for note in _notes(study, kept))
     yield from (*_machines(kept), "", "</details>", "", "[All results](../results.md)", "")

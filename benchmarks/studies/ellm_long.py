@@ -23,6 +23,5 @@ STUDY = Study(
     notes=(
         "The cases and flags are those of `ellm`, which ends after 5 million steps.",
         "What the answers gain by then is gained by all actions later.",
-        "Other programs shared the cores with the runs.",
     ),
 )

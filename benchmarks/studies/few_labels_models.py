@@ -56,6 +56,5 @@ STUDY = Study(
         "A minute late no answer comes before the end, and an untrained classifier calls everything helpful, or "
         "nothing.",
         "`..._120_steps` takes 120 gradient steps each time that labels come, in place of 32.",
-        "Pairs of equal captions are ties, about which nobody is asked.",
     ),
 )

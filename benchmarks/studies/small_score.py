@@ -35,6 +35,5 @@ STUDY = Study(
         "One run of `ranking` ends at 291, with more kills in longer episodes; three seeds do not show whether "
         "preferences or chance did that.",
         "No other coefficients were searched.",
-        "Other programs ran beside two runs of `none`.",
     ),
 )

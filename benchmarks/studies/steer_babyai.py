@@ -1,4 +1,4 @@
-"""Study of one agent of several goals on BabyAI-Text: kinds of things to go near, by the rule-based judge's labels."""
+"""Study of one agent of several goals on BabyAI-Text: kinds of things to go near, on recorded answers."""
 
 from benchmarks.studies.base import Contrast, Study
 
@@ -26,13 +26,14 @@ STUDY = Study(
     ),
     axes=("root_env=BabyAI-Text-GoToLocal-Pretraining-S20", "seed=1-3"),
     flags=(
-        "--extrinsic_reward_coeff 0 --answers judge --batch_size 8192 --rollout 32 --encoder_custom mlp_encoder "
-        "--hidden_size 128 --use_rnn False --learning_rate 1e-3 --log_every_sec 0.25 "
+        "--extrinsic_reward_coeff 0 --caption event --answers recorded --batch_size 8192 --rollout 32 "
+        "--encoder_custom mlp_encoder --hidden_size 128 --use_rnn False --learning_rate 1e-3 --log_every_sec 0.25 "
         f"--train_for_env_steps {len(GOALS) * STEPS_PER_GOAL}"
     ),
     metric="success",
     notes=(
-        "`python -m benchmarks.steering --study steer_babyai` plays held-out episodes, for the main contrast.",
-        "The labels are those of fixed rules, not of an LLM.",
+        "`python -m benchmarks.steering --study steer_babyai --out benchmarks/studies/steer_babyai_episodes.json` "
+        "plays the held-out episodes of the main contrast.",
+        "The labels are a language model's, of the 118 events that the rooms have.",
     ),
 )

@@ -56,7 +56,7 @@ def train_all(
         while running or (waiting and not stop.reason):
             if stop.reason and not asked:
                 asked = True
-                progress.say(running, f"{stop.reason}: {len(running)} runs save and end")
+                progress.say((), f"{stop.reason}: {_leaving(running)}")
                 _interrupt(running)
             while waiting and len(running) < num_jobs and not stop.reason:
                 run = waiting.popleft()
@@ -120,6 +120,13 @@ def _interrupt(running: Sequence[Child]) -> None:
             child.process.send_signal(signal.SIGINT)
 
 
+def _leaving(running: Sequence[Child]) -> str:
+    """Returns what a sweep that ends waits for."""
+    ends = "1 run saves and ends" if len(running) == 1 else f"{len(running)} runs save and end"
+    names = ", ".join(child.run.name for child in running)
+    return f"{ends} after the update that is computed, or compiled; Ctrl-C again ends at once; waiting for {names}"
+
+
 def _leave(running: Sequence[Child]) -> None:
     """Interrupts what still runs, a second time after a stop request, and kills it when it does not end."""
     _interrupt(running)
@@ -166,7 +173,7 @@ class _Progress:
             except OSError as error:
                 line = f"its output can't be read ({error.strerror})"
             text = f"{run.name} FAILED with exit code {code}: {line}; output: {_log(run)}"
-        self.say(running, text)
+        self.say(() if asked else running, text)  # no time is left then
         return not (finished or asked)
 
     def _work(self, running: Sequence[Child]) -> float:

@@ -1,7 +1,8 @@
 """Environments of ours as a vector of gymnasium's: the other direction is `gymnasium_env`."""
 
 import contextlib
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import gymnasium
@@ -37,6 +38,7 @@ class GymnasiumVector(gymnasium.vector.VectorEnv):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._make, self._our_spec, self._out = make, spec, make_step_output(spec, num_envs)
+        self._lock = threading.RLock()  # held in a call
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Starts an episode in every environment: the first ones of the seed, or else the next ones.
@@ -47,24 +49,39 @@ class GymnasiumVector(gymnasium.vector.VectorEnv):
             raise UserError(f"options: {options!r}: there are none; leave them out")
         if self.closed:
             raise error.ClosedEnvironmentError("the environments are closed")
-        super().reset(seed=seed)
-        if seed is not None or self._envs is None:
-            self._close()
-            self._envs = self._make(int(self.np_random.integers(2**31)) if seed is None else seed)
-        self._envs.reset(self._out)
-        return self._observations(self._out.records), self._texts(self._out)
+        with self._alone():
+            super().reset(seed=seed)
+            if seed is not None or self._envs is None:
+                self._close()
+                self._envs = self._make(int(self.np_random.integers(2**31)) if seed is None else seed)
+            self._envs.reset(self._out)
+            return self._observations(self._out.records), self._texts(self._out)
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Steps all. Where an episode ends, the next one's first observation is returned, and the last in `info`."""
         if self.closed:
             raise error.ClosedEnvironmentError("the environments are closed")
-        if self._envs is None:
-            raise error.ResetNeeded("call reset first")
-        self._envs.step(self._checked(actions), self._out)
-        records = self._out.records
-        terminated, truncated = records["terminated"].copy(), records["truncated"].copy()
-        info = {**self._texts(self._out), **self._ended(terminated | truncated)}
-        return self._observations(records), records["reward"].astype(np.float64), terminated, truncated, info
+        with self._alone():
+            if self._envs is None:
+                raise error.ResetNeeded("call reset first")
+            self._envs.step(self._checked(actions), self._out)
+            records = self._out.records
+            terminated, truncated = records["terminated"].copy(), records["truncated"].copy()
+            info = {**self._texts(self._out), **self._ended(terminated | truncated)}
+            return self._observations(records), records["reward"].astype(np.float64), terminated, truncated, info
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keeps other threads out, whose steps would mix with these. Raises UserError: another one is in a call."""
+        if not self._lock.acquire(blocking=False):
+            raise UserError(
+                "these environments are stepped or reset by another thread: let one thread step them, or make some for "
+                "each by make_vec"
+            )
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def __reduce__(self) -> Any:
         raise TypeError("games can't be copied or pickled: make others by make_vec")
@@ -78,7 +95,8 @@ class GymnasiumVector(gymnasium.vector.VectorEnv):
         raise error.InvalidAction(f"actions: must be {count} integers in [0, {number})")
 
     def close_extras(self, **kwargs: Any) -> None:
-        self._close()
+        with self._lock:  # waits for another thread's step
+            self._close()
 
     def _close(self) -> None:
         envs, self._envs = self._envs, None

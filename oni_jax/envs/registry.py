@@ -18,6 +18,7 @@ from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import EVERYTHING, EnvSpec
 
 AUTO = "auto"  # `--caption`, `--goal_suggester`
+ALL_NAMES = "launch.train --help root_env"  # in errors
 MAX_ACTIONS = 256  # an episode's actions are stored as bytes
 ENVIRONMENTS = [nethack.ENVIRONMENT, catch.ENVIRONMENT, babyai.ENVIRONMENT, crafter.ENVIRONMENT]
 
@@ -64,7 +65,7 @@ def find_environment(config: EnvConfig, suggested: Suggested | None = None) -> E
     known = environment_names()
     raise UserError(
         f"unknown root_env {config.root_env!r}"
-        + nearest_first(config.root_env, known, f"known: {', '.join(known)}; one of your own needs --plugin")
+        + nearest_first(config.root_env, known, f"all: {ALL_NAMES}; one of your own needs --plugin", most=3)
     )
 
 

@@ -20,7 +20,6 @@ from oni_jax.host.files import write_output
 from oni_jax.host.reporting import report
 from oni_jax.host.runtime import StopRequest
 from oni_jax.runs.run import Run
-from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import ActorConfig
 from oni_jax.worlds.actors.pool import num_workers
 
@@ -44,7 +43,7 @@ def evaluate(
         The exit code: 0; 1 when an actor process was lost, with its error on stderr; 130 when interrupted.
 
     Raises:
-        UserError: there is no such run, checkpoint or task, nothing was finished, or a file can't be written.
+        UserError: there is no such run, checkpoint or task, or a file can't be written.
     """
     task = evaluated_task(config)
     # Loads all players before hours of play: missing files are reported now, and training deletes checkpoints.
@@ -65,7 +64,7 @@ def evaluate(
     if evaluations:
         _report(config, evaluations, other, others)
     elif not lost:
-        raise UserError(f"stopped ({stop.reason}) before an episode was finished: nothing to report")
+        report("no episode has ended: nothing to report")
     for record, evaluation in zip(records, evaluations):
         if not (lost or stop):
             record(evaluation)

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from oni_jax.host.files import append_atomically, open_to_append, write_atomically
 from oni_jax.host.reporting import report
 from oni_jax.host.run_files import METRICS
+from oni_jax.host.slow_disk import reported_if_slow
 from oni_jax.metrics.rows import Row, plain_row
 from oni_jax.metrics.tensorboard_sink import TensorBoardSink
 from oni_jax.metrics.wandb_sink import WandbSink
@@ -39,7 +40,8 @@ class MultiSink:
     def write(self, step: int, row: Row) -> None:
         for index, sink in enumerate(self._sinks):
             try:
-                sink.write(step, row)
+                with reported_if_slow("writing a row of metrics"):
+                    sink.write(step, row)
             except OSError as error:
                 if not self._num_lost[index]:
                     _warn(f"{error.filename} can't be written ({error.strerror}); its rows are lost until it can be")

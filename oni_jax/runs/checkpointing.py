@@ -17,6 +17,7 @@ from oni_jax.host.npz import from_npz, to_npz
 from oni_jax.host.orbax_quiet import quieten
 from oni_jax.host.reporting import report
 from oni_jax.host.run_files import SETTINGS, checkpoint_steps
+from oni_jax.host.slow_disk import reported_if_slow
 from oni_jax.ops.checksums import check_arrays, check_finite, named_leaves, opened, sealed
 from oni_jax.settings.fields import UserError
 from oni_jax.types import PyTree
@@ -60,6 +61,10 @@ class Checkpoints:
             self._manager = self._open()
         except OSError as error:
             raise UserError(f"{self._directory} can't be used ({error.strerror}); choose another --train_dir") from None
+        except RecursionError:  # of orbax, in JSON that is nested deeply
+            raise UserError(
+                f"{self._directory}: the _CHECKPOINT_METADATA of one is damaged; move that one away"
+            ) from None
 
     def _open(self) -> ocp.CheckpointManager:
         _remove_unfinished(self._directory)
@@ -124,7 +129,8 @@ class Checkpoints:
         parts["progress"] = ocp.args.JsonSave(sealed(progress, arrays))
         self._last_step = step
         try:
-            self._manager.save(step, args=ocp.args.Composite(**parts))
+            with reported_if_slow(f"saving a checkpoint in {self._directory}"):
+                self._manager.save(step, args=ocp.args.Composite(**parts))
         except Exception as error:  # orbax and tensorstore raise many types
             self._failed(error)
 
@@ -195,7 +201,8 @@ class Checkpoints:
     def finish(self) -> str:
         """Waits for the pending save, and logs a failure. Returns why the last save failed; empty: it did not."""
         try:
-            self._manager.wait_until_finished()
+            with reported_if_slow(f"the last save in {self._directory}"):
+                self._manager.wait_until_finished()
         except Exception as error:  # orbax and tensorstore raise many types
             self._failed(error)
         return self._problem

@@ -164,6 +164,11 @@ def group_runs(runs: Sequence[Curves], title: str = "") -> list[Setting]:
     for run in runs:
         groups.setdefault(_comparable(run.config), []).append(run)
     labels = [_label([run.name for run in group]) for group in groups.values()]
+    if len(groups) < len(runs):
+        labels = [
+            label if len(group) > 1 else _without_seed(label, group[0].config.run.seed)
+            for label, group in zip(labels, groups.values())
+        ]
     if "" in labels or len(set(labels)) < len(labels):
         labels = [title] if len(groups) == 1 else _differences([*groups])
     if "" in labels or len(set(labels)) < len(labels):
@@ -207,6 +212,13 @@ def _label(names: Sequence[str]) -> str:
     first = "".join(common).rstrip(SEPARATORS).removesuffix("seed").rstrip(SEPARATORS)
     last_words = "".join(last).lstrip(SEPARATORS)
     return "_".join(filter(None, (first, last_words)))
+
+
+def _without_seed(name: str, seed: int) -> str:
+    """Returns a run's name as that of a group in which it is alone: without its seed, unless that is all of it."""
+    signs = re.escape(SEPARATORS)
+    rest, num = re.subn(rf"(^|[{signs}])seed[{signs}]?{seed}(?=[{signs}]|$)", "", name)
+    return (rest.strip(SEPARATORS) if num else "") or name
 
 
 def series(run: Curves, metric: str, x: str) -> tuple[np.ndarray, np.ndarray]:

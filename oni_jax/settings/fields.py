@@ -66,21 +66,30 @@ class UserError(Exception):
         super().__init__(printable(text.replace("\n", " ")))
 
 
-def nearest(word: str, known: Iterable[str], written: str = "") -> str:
+def nearest(word: str, known: Iterable[str], written: str = "", most: int = 1) -> str:
     """Returns "; did you mean WRITTEN...?" with the known word that is most like this one; empty without any.
 
     Initials count too: lr is learning_rate.
+
+    Args:
+        word: unknown.
+        known: words.
+        written: before the word that is found.
+        most: words to name; of several, those that hold this one count too.
     """
-    by_lower = {each.lower(): each for each in known}
+    lower, by_lower = word.lower(), {each.lower(): each for each in known}
+    near = difflib.get_close_matches(lower, by_lower, most)
+    if not near and most > 1 and len(word) > 2:
+        near = [each for each in by_lower if lower in each][:most]
     initials = {"".join(part[:1] for part in re.split("[_-]", each)): each for each in reversed(by_lower)}
-    near = difflib.get_close_matches(word.lower(), by_lower, 1)
-    found = near[0] if near else initials.get(word.lower(), "") if len(word) > 1 else ""
-    return f"; did you mean {written}{by_lower[found]}?" if found else ""
+    if not near and len(word) > 1 and lower in initials:
+        near = [initials[lower]]
+    return f"; did you mean {' or '.join(written + by_lower[each] for each in near)}?" if near else ""
 
 
-def nearest_first(word: str, known: Iterable[str], rest: str, written: str = "") -> str:
-    """Returns "; REST", which may be a long list of what is known; before it the nearest word, if there is one."""
-    near = nearest(word, known, written)
+def nearest_first(word: str, known: Iterable[str], rest: str, written: str = "", most: int = 1) -> str:
+    """Returns "; REST", which may be a list of what is known; before it the nearest words, if there are any."""
+    near = nearest(word, known, written, most)
     return f"{near} {rest[:1].upper()}{rest[1:]}" if near else f"; {rest}"
 
 

@@ -193,7 +193,7 @@ class EpisodeGoalConfig:
 class EnvConfig:
     """The environment."""
 
-    root_env: str = setting("NetHackScore-v1", "Task id; an unknown one lists them all.")
+    root_env: str = setting("NetHackScore-v1", "Task id.")
     max_episode_steps: int = setting(5000, "Steps after which an episode is truncated.", within=COUNT)
     plugin: str = setting(
         "", "Module that registers your environments, encoders or rewards; may be repeated.", repeated=","

@@ -7,6 +7,7 @@ import pathlib
 import pickle
 import re
 import tempfile
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +19,7 @@ from gymnasium.vector import AutoresetMode
 import oni_jax
 from oni_jax.envs import registry
 from oni_jax.envs.base import VectorEnv, make_step_output
+from oni_jax.envs.catch import CatchVectorEnv
 from oni_jax.envs.gymnasium_vector import GymnasiumVector
 from oni_jax.envs.registry import make_vector_env
 from oni_jax.settings.worlds import EnvConfig
@@ -228,3 +230,26 @@ def test_example_of_the_page_runs(capsys):
     (example,) = [block for block in blocks if "make_vec" in block]
     exec(example, {})
     assert capsys.readouterr().out.splitlines()[-1].startswith("(16, 12, 12)")
+
+
+@pytest.mark.parametrize("call", ["step", "reset"])
+def test_second_thread_is_refused_in_a_line_while_the_first_steps(call, monkeypatch):
+    inside, go_on, step = threading.Event(), threading.Event(), CatchVectorEnv.step
+
+    def slow_step(*arguments):
+        inside.set()
+        assert go_on.wait(30)
+        step(*arguments)
+
+    monkeypatch.setattr(CatchVectorEnv, "step", slow_step)
+    with made("Catch-v0") as envs:
+        envs.reset(seed=1)
+        actions = actions_of(envs)[0]
+        first = threading.Thread(target=envs.step, args=(actions,))
+        first.start()
+        assert inside.wait(30)
+        with pytest.raises(oni_jax.UserError, match="stepped or reset by another thread: let one thread step them"):
+            envs.step(actions) if call == "step" else envs.reset(seed=2)
+        go_on.set()
+        first.join()
+        envs.step(actions)  # after the other's end, any thread may

@@ -18,6 +18,7 @@ TESTS = {  # name in `DATA` -> test that reads it
     "bk_history_windows.npz": "tests/envs/test_history.py",
     "bk_networks_crafter.npz": _NETWORKS,
     "bk_networks_minigrid.npz": _NETWORKS,
+    "bk_parameter_shapes.json": _NETWORKS,
     "bk_parsing.json": "tests/rewards/bk/test_goals.py",
     "bk_potential_goal.json": "tests/rewards/bk/test_bk_goal.py",
     "bk_potentials.npz": _PREFERENCES,
@@ -31,8 +32,13 @@ TESTS = {  # name in `DATA` -> test that reads it
     "ellm_parsing.json": _SUGGESTIONS,
     "ellm_rnd_reward.npz": _CURIOSITY,
     "ellm_single_task.json": _TASKS,
+    "ellm_text_reward.json": _SUGGESTIONS,
+    "ellm_yes_no.json": _SUGGESTIONS,
 }
-OTHER_NAMES = {"bk_preference_transformer_minigrid.npz": "bk_preference_transformer.npz"}
+OTHER_NAMES = {
+    "ellm_housekeep_yes_no.json": "ellm_yes_no.json",
+    "bk_preference_transformer_minigrid.npz": "bk_preference_transformer.npz",
+}
 _WORLD = "the recorded episodes of that world are"
 NOT_COMPUTED = {
     "bk_preference_transformer_crafter.npz": "the network is that of preference_transformer_minigrid.npz",
@@ -43,6 +49,10 @@ NOT_COMPUTED = {
     "ellm_oracle_prerequisites.json": _WORLD,
     "ellm_word_vocabulary.json": _WORLD,
     "ellm_world_rules.json": _WORLD,
+    "bk_potential_code.json": "the code is NumPy's; tests/rewards/bk/test_bk_code.py runs it on lists",
+    "bk_potentials_descriptions.json": "nothing reads the words of potentials.npz, whose numbers are compared",
+    "bk_preference_small_gradient_norms.json": "preference_small.npz has the gradients themselves",
+    "bk_transcripts.json": "tests/golden/test_bk_transcripts.py reads it where it lies, beside its prompts",
     "bk_prompts.json": "prompts are worded anew, see docs/differences.md",
     "ellm_prompts.json": "prompts are worded anew, see docs/differences.md",
     "curves.json": "docs/measurements.md compares the learning curves",

@@ -208,6 +208,21 @@ def test_recording_of_what_is_not_carried_over_is_known(tmp_path, capsys):
     assert "known, and not computed again: the DQN is not carried over" in capsys.readouterr().out
 
 
+def test_texts_beside_a_recording_are_checked_with_it(capsys):
+    path = DATA / "bk_crafter_caption_cases.json"
+    assert check.main([str(path)]) == 0
+    assert f"{path.with_suffix('.npz')}: ok" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["bk/transcripts", "bk/preference_small_gradient_norms", "bk/potentials_descriptions"])
+def test_texts_that_nothing_computes_again_are_known(tmp_path, capsys, name):
+    path = tmp_path / f"{name}.json"
+    path.parent.mkdir()
+    path.write_text("{}")
+    assert check.main([str(path)]) == 0
+    assert "known, and not computed again: " in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("name", ["normal", "sparse", "zero"])
 def test_recorded_shaping_is_computed_again(tmp_path, capsys, name):
     with np.load(DATA / f"bk_shaping_{name}.npz") as npz:

@@ -73,6 +73,13 @@ def test_pipe_in_a_checkpoint_is_not_waited_for(two, place):
     assert restore_params(str(two), {"kernel": jnp.zeros((3, 2))})[0] == 100
 
 
+@trial("corrupt checkpoint")
+def test_deep_json_of_a_checkpoint_is_refused_in_a_line(two):
+    (two / "200" / "_CHECKPOINT_METADATA").write_bytes(b"[" * 100_000)
+    with pytest.raises(UserError, match="_CHECKPOINT_METADATA of one is damaged; move that one away"):
+        Checkpoints(str(two))
+
+
 @pytest.mark.parametrize("value", ["many", None, [], True, 1.5])
 def test_progress_of_an_earlier_version_with_other_types_is_refused_in_a_line(tmp_path, value):
     found = Saved({}, {}, {**vars(Progress()), "env_steps": 100, "updates": value})

@@ -187,15 +187,15 @@ def test_an_interruption_leaves_a_partial_report(tmp_path):
     assert json.loads(path.read_text())["evaluations"][0]["complete"] is False
 
 
-def test_evaluation_without_a_finished_episode_is_one_line(run, capfd, monkeypatch):
+def test_interruption_before_the_first_end_is_said(run, capfd, monkeypatch):
     def play_nothing(*arguments):
         arguments[-2].reason = "SIGINT"
         return []
 
     monkeypatch.setattr(program, "play_episodes", play_nothing)
-    assert run("--experiment", "first") == 2
-    text = "stopped (SIGINT) before an episode was finished: nothing to report"
-    assert capfd.readouterr().err == f"error: {text}\n"
+    assert run("--experiment", "first") == 130
+    out, err = capfd.readouterr()
+    assert out.endswith("no episode has ended: nothing to report\nSIGINT: interrupted\n") and err == ""
 
 
 def test_a_second_evaluation_of_a_process_leaves_xla_s_flags(monkeypatch):

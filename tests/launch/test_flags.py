@@ -1,6 +1,7 @@
 """The command line: the published command lines, forms of flags, refusals, help."""
 
 import dataclasses
+import re
 import shlex
 
 import pytest
@@ -467,8 +468,29 @@ def test_a_word_alone_is_taken_for_a_run_s_name():
 def test_the_nearest_name_is_offered(line, meant):
     with pytest.raises(UserError) as error:
         flags.check(flags.parse(shlex.split(line)))
-    before, _, after = str(error.value).partition(f"; did you mean {meant}?")
-    assert len(before) < 60 and (not after or after.startswith(" "))  # before a list of what is known
+    before, _, after = str(error.value).partition(f"; did you mean {meant}")
+    assert len(before) < 60 and re.match(r"( or [\w-]+){0,2}\?( |$)", after)  # before what is known
+
+
+@pytest.mark.parametrize(
+    "line, hint",
+    [
+        (
+            "--root_env NetHackStairs",
+            r"did you mean NetHack\S+ or NetHack\S+ or NetHack\S+\? All: launch.train --help root_env",
+        ),
+        ("--root_env RedBall", r"did you mean BabyAI\S+RedBall\S+ or \S+ or \S+\? All: launch.train --help root_env"),
+        ("--root_env pong", "pong'; all: launch.train --help root_env"),
+        (
+            "--config ranking",
+            r"did you mean \w+_ranking or \w+_ranking or \w+_ranking\? Name a .json file; --help configs",
+        ),
+    ],
+)
+def test_a_long_list_of_names_is_not_printed(line, hint):
+    with pytest.raises(UserError, match=hint) as error:
+        flags.check(flags.parse(shlex.split(line)))
+    assert len(str(error.value)) < 240
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import signal
 import pytest
 
 from launch import play
+from oni_jax.show.config import PlayConfig
 from tests.show.runs import write_labelled_run
 from tests.show.terminals import person
 
@@ -93,3 +94,8 @@ def test_bad_input_is_one_line(capfd, words, message):
     assert play.main(list(words)) == 2
     err = capfd.readouterr().err
     assert message in err and err.count("\n") == 1
+
+
+def test_the_command_after_playing_names_the_file_alone():
+    assert play.evaluation_of(PlayConfig(file="babyai", policy="sample")).endswith("launch.evaluate babyai")
+    assert play.evaluation_of(PlayConfig(experiment="mine", policy="sample")).endswith("--experiment mine")

@@ -1,5 +1,8 @@
 """launch.plot, as a user calls it."""
 
+import json
+import shutil
+
 import pytest
 
 from launch import plot, report
@@ -61,6 +64,19 @@ def test_report_of_a_sweep_has_its_settings_curves_and_runs(sweep_dir, capsys):
         path.write_text("")
     assert report.main([str(sweep_dir)]) == 2 and plot.main([str(sweep_dir)]) == 2
     assert "none of its 7 runs has rows of metrics yet" in capsys.readouterr().err
+
+
+def test_report_of_a_sweep_names_a_lone_seed_as_the_others_and_folds_diagnostics(sweep_dir):
+    for seed in (2, 3):
+        shutil.rmtree(sweep_dir / f"seed={seed}_llm_reward_coeff=0.1")
+    rows = [row(steps, steps / 10, mean_return=1.0, env_steps_per_sec=9.0) for steps in (100, 200)]
+    path = sweep_dir / "seed=1_llm_reward_coeff=0.1" / "metrics.jsonl"
+    path.write_text("".join(json.dumps(each) + "\n" for each in rows))
+    assert report.main([str(sweep_dir)]) == 0
+    page = (sweep_dir / "report.html").read_text()
+    results = page[page.index("<h2>Results") : page.index("<h2>Runs")]
+    assert "<td>llm_reward_coeff=0.1</td><td>1</td>" in results and "seed=" not in results
+    assert page.index('alt="return of sweep"') < page.index("<summary>Diagnostics: speed") < page.index('alt="speed of')
 
 
 def test_a_run_by_two_names_is_one(train_dir, capsys):

@@ -304,7 +304,10 @@ def test_an_interrupt_stops_the_runs_that_go_on(tmp_path):
     program.process.send_signal(signal.SIGINT)
     output = program.finish(20)
     assert program.process.returncode == 0, output
-    assert "SIGINT: 2 runs save and end" in output and output.count("stopped at") == 2
+    assert (
+        "SIGINT: 2 runs save and end after the update" in output and "Ctrl-C again ends at once; waiting for " in output
+    )
+    assert output.count("stopped at") == 2 and "ETA" not in output[output.index("SIGINT: ") - 40 :]
     assert not (tmp_path / "s" / "seed=3").exists() and summary(tmp_path / "s" / "seed=1")["env_steps"] > 0
     assert program.leftovers() == []
 

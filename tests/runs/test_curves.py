@@ -162,6 +162,18 @@ def test_a_label_ends_between_words(tmp_path, names, label):
     assert setting.label == label
 
 
+@pytest.mark.parametrize(
+    "name, label",
+    [("seed=3_gamma=0.9", "gamma=0.9"), ("fast/seed_3", "fast"), ("gamma=0.9_seed3", "gamma=0.9"), ("seed3", "seed3"),
+     ("seed=31_x", "seed=31_x"), ("birdseed3", "birdseed3")],
+)  # fmt: skip
+def test_label_of_a_lone_run_among_groups_has_no_seed(tmp_path, name, label):
+    groups = [run(tmp_path / f"a{seed}", learning(1), seed=seed) for seed in (1, 2)]
+    lone = dataclasses.replace(run(tmp_path / "lone", learning(1), seed=3, gamma=0.9), name=name)
+    assert [group.label for group in group_runs([*groups, lone])] == ["a", label]
+    assert [group.label for group in group_runs([groups[0], lone])] == ["a1", name]
+
+
 def test_labels_that_would_be_the_same_name_what_differs_or_every_run(tmp_path):
     many = {"gamma": 0.9, "learning_rate": 0.1, "max_grad_norm": 1.0, "rollout": 8}
     for settings, labels in (

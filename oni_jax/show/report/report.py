@@ -5,7 +5,7 @@ import datetime
 import glob
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import jinja2
@@ -58,14 +58,12 @@ def make_report(config: ReportConfig, added: Mapping[bytes, int] | None = None) 
     run = Run(config.folder).metrics({*DRAWN, *TILES}, config.experiment)
     evaluation = _evaluation(config)  # first, since it may fail and the rest takes seconds
     about_captions, captions = _captions(config, added)
-    figures = [*_figures(run)]
     known = [(field, value) for field, value in listed(run.config) if not field.metadata["secret"]]
     page = page_template().render(
         report=config,
         run=run,
         facts=_facts(run),
-        curves=[(name, picture) for name, picture in figures if name not in DIAGNOSTICS],
-        diagnostics=[(name, picture) for name, picture in figures if name in DIAGNOSTICS],
+        **figures_of([Setting(run.name, (run,))]),
         evaluation=evaluation,
         about_captions=about_captions,
         captions=captions,
@@ -109,16 +107,14 @@ def _commit(folder: str) -> str:
     return str(summary(folder).get("commit", ""))
 
 
-def _figures(run: Curves) -> Iterator[tuple[str, str]]:
-    return figures_of([Setting(run.name, (run,))])
-
-
-def figures_of(settings: Sequence[Setting]) -> Iterator[tuple[str, str]]:
-    """Yields each figure's name and data URI."""
-    for name in FIGURES:
-        figure = draw(name, settings)
-        if figure is not None:
-            yield name, _data_uri(image(figure, "png"), "image/png")
+def figures_of(settings: Sequence[Setting]) -> dict[str, list[tuple[str, str]]]:
+    """Returns the name and the data URI of each figure that has data: the `curves`, and the `diagnostics`."""
+    figures = {name: figure for name in FIGURES if (figure := draw(name, settings)) is not None}
+    drawn = [(name, _data_uri(image(figure, "png"), "image/png")) for name, figure in figures.items()]
+    return {
+        "curves": [each for each in drawn if each[0] not in DIAGNOSTICS],
+        "diagnostics": [each for each in drawn if each[0] in DIAGNOSTICS],
+    }
 
 
 def _evaluation(config: ReportConfig) -> list[Part]:

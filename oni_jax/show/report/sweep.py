@@ -34,7 +34,7 @@ def make_sweep_report(folder: str, names: Sequence[str]) -> bytes:
         name=os.path.basename(os.path.abspath(folder)),
         tasks=", ".join(dict.fromkeys(setting.runs[0].config.env.root_env for setting in settings)),
         results=results(settings),
-        figures=figures_of(settings),
+        **figures_of(settings),
         header=header,
         runs=rows,
         skipped=[line for line in skipped if not line.endswith(": no run")],

@@ -88,7 +88,7 @@ def test_three_forms_are_made_of_recorded_games(tmp_path, capsys):
         assert program.main([*given, "--reward_dir", str(tmp_path / kind), *words.split()]) == 0
     assert check_potential.main([str(tmp_path / "potential"), *given, "--num_windows", "20"]) == 0
     assert "health: " in capsys.readouterr().out
-    answers = [json.loads(line) for line in (tmp_path / "potential" / "answers.jsonl").read_text().splitlines()]
+    answers = (tmp_path / "potential" / "answers.jsonl").read_text().splitlines()
     assert len(answers) == 1 and "compute_reward" in answers[0]
     (key,) = json.loads((tmp_path / "goals" / "goals.json").read_text())["keys"][:1]
     assert "You choose the action: " in key and "action 1" not in key

@@ -76,7 +76,7 @@ def made(folder: pathlib.Path, name: str = "run", *words: str) -> int:
 @pytest.fixture
 def no_figures(monkeypatch):
     """They take seconds."""
-    monkeypatch.setattr("oni_jax.show.report.report._figures", lambda run: ())
+    monkeypatch.setattr("oni_jax.show.report.report.FIGURES", {})
 
 
 @pytest.fixture(scope="module")
