@@ -18,7 +18,7 @@ from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import EVERYTHING, EnvSpec
 
 AUTO = "auto"  # `--caption`, `--goal_suggester`
-ALL_NAMES = "launch.train --help root_env"  # in errors
+ALL_NAMES = "launch.train --help root_env"  # command that errors name
 MAX_ACTIONS = 256  # an episode's actions are stored as bytes
 ENVIRONMENTS = [nethack.ENVIRONMENT, catch.ENVIRONMENT, babyai.ENVIRONMENT, crafter.ENVIRONMENT]
 

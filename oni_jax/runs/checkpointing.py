@@ -61,7 +61,7 @@ class Checkpoints:
             self._manager = self._open()
         except OSError as error:
             raise UserError(f"{self._directory} can't be used ({error.strerror}); choose another --train_dir") from None
-        except RecursionError:  # of orbax, in JSON that is nested deeply
+        except RecursionError:  # orbax raises it for deeply nested JSON
             raise UserError(
                 f"{self._directory}: the _CHECKPOINT_METADATA of one is damaged; move that one away"
             ) from None

@@ -46,7 +46,7 @@ def read(path: pathlib.Path) -> dict[str, np.ndarray]:
 def check_file(path: pathlib.Path) -> int:
     """Prints what was found; the file's exit code."""
     if path.suffix == ".json" and not compared.name_of(path) and path.with_suffix(".npz").exists():
-        path = path.with_suffix(".npz")  # of which it has the texts
+        path = path.with_suffix(".npz")  # the JSON holds its texts
     if path.exists() and (name := compared.name_of(path)):
         return compared.compare_by_test(name, path)
     try:
