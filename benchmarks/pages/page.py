@@ -33,8 +33,7 @@ READING = """<details><summary>How to read the table</summary>
 - *\\** remains by Holm's correction over the main contrasts of all studies. All other differences are descriptive.
 - *Minutes* are those of all runs on two CPU cores, without a GPU.
 - [Recorded answers](answers.md) are a language model's. *Fixed rules* answer in place of one.
-- A commit with `-dirty` had changed files, perhaps only the results of other studies.
-- Not measured: labels by a language model, the task Oracle, more than 5 million steps of NetHack.
+- A commit with `-dirty` had changed files, perhaps only other results.
 
 ```sh
 python -m benchmarks.studies                                   # makes these pages and figures from the results
@@ -165,13 +164,12 @@ def _table(study: Study, cells: Cells, seeds: int) -> list[str]:
             label if len(runs) == seeds else f"{label} ({len(runs)} of {seeds} seeds)",
             *(_shown(runs, study.metric, summary) for summary in SUMMARIES),
             *(at_the_end([run for run in runs if metric in run], metric) for metric in more),
-            cost(study, runs),
         ]
         for label, runs in cells.items()
     ]
     name = name_of(study.metric)
     header = ["", *(f"{name} {summary}" for summary in SUMMARIES), *(name_of(metric) for metric in more)]
-    return table([*header, cost_name(study)], rows)
+    return table(header, rows)
 
 
 def _machines(kept: Mapping[str, Any]) -> Iterator[str]:
