@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ from oni_jax.types import Annotation, Item
 LOOK_SECS = 1.0
 READ_FRACTION = 0.02  # upper bound on the fraction of time in which the file is read to look at it
 AGAIN_SECS = 0.5  # after which it is read again, in which another process may have moved the log into it
+FOLDER_SECS = 5.0  # before a store is made in another folder of its path: a run whose folder is lost ends earlier
 Key = tuple[str, str]  # model, digest
 Result = TypeVar("Result")
 
@@ -36,6 +38,7 @@ class WatchedStore:
         self._seen, self._log = self._stat(), self._stat("-wal")[:2]
         self._sums: list[int] = []  # checksums of rows that were in the file
         self._look_at = self._read_at = 0.0  # next times to look at the file, and to read it
+        self._folder, self._folder_since = self._identity_of_folder(), -math.inf
 
     def get_many(self, model: str, digest: str, items: Sequence[Item]) -> list[Annotation]:
         found = self._again_if_damaged(lambda: self._store.get_many(model, digest, items))
@@ -73,7 +76,7 @@ class WatchedStore:
             return
         self._look_at = now + LOOK_SECS
         seen = self._stat()
-        if seen == self._seen or not os.path.isdir(os.path.dirname(self._store.path)):  # else a lost folder is said
+        if seen == self._seen or self._lacks_folder(now):
             return
         if seen[:2] != self._seen[:2]:
             self._write_again("was replaced by another file" if seen else "was removed")
@@ -90,6 +93,19 @@ class WatchedStore:
             else:
                 self._sums = sums
         self._seen, self._log = self._stat(), self._stat("-wal")[:2]
+
+    def _lacks_folder(self, now: float) -> bool:
+        """Returns whether the folder is lost, or another one for a short time: the folder's watch reports that."""
+        if (folder := self._identity_of_folder()) != self._folder:
+            self._folder, self._folder_since = folder, now
+        return not folder or now - self._folder_since < FOLDER_SECS
+
+    def _identity_of_folder(self) -> tuple[int, ...]:
+        try:
+            found = os.stat(os.path.dirname(self._store.path))
+        except OSError:
+            return ()
+        return found.st_dev, found.st_ino
 
     def _stat(self, suffix: str = "") -> tuple[int, ...]:
         try:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from oni_jax.annotation.label_store import LabelStore
-from oni_jax.annotation.watched_store import LOOK_SECS, WatchedStore
+from oni_jax.annotation.watched_store import FOLDER_SECS, LOOK_SECS, WatchedStore
 from oni_jax.settings.fields import UserError
 from tests.support.labelled import labelled
 from tests.support.trials import trial
@@ -165,3 +165,20 @@ def test_store_that_others_write_is_not_taken_for_lost(path, tmp_path):
     time.sleep(LOOK_SECS)
     store.look()
     assert lines == [] and not path.parent.exists()
+
+
+@trial("label store lost")
+@pytest.mark.slow
+def test_store_is_not_made_at_once_in_another_folder_of_its_path(path):
+    """A run's folder that is renamed may be made again by a save that runs; the run then ends."""
+    lines: list[str] = []
+    store = WatchedStore(LabelStore(str(path)), lines.append)
+    store.all("m", "d")
+    path.parent.rename(path.parent.with_name("renamed"))
+    path.parent.mkdir()
+    time.sleep(LOOK_SECS)
+    store.look()
+    assert lines == [] and not list(path.parent.iterdir())
+    time.sleep(FOLDER_SECS)
+    store.look()
+    assert len(lines) == 1 and {x.item for x in LabelStore(str(path)).all("m", "d")} == {*HELD}

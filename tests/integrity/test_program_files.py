@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from oni_jax.runs.run import Run
 from tests.integrity.programs import BABYAI, NETWORK, labelled_segments
 from tests.offline.pairs import random_dataset
 from tests.support.full_disk import full_disk
@@ -106,7 +107,8 @@ def laid_out(workshop: pathlib.Path, folder: pathlib.Path, program: str):
     source, copy, out = workshop / name, folder / "in" / name, folder / "out"
     copy.parent.mkdir(parents=True)
     out.mkdir()
-    shutil.copytree(source, copy) if source.is_dir() else shutil.copy(source, copy)
+    fleeting = shutil.ignore_patterns("*.sqlite-*")  # files of SQLite's, which go when the store is closed
+    shutil.copytree(source, copy, ignore=fleeting) if source.is_dir() else shutil.copy(source, copy)
     places = {"in": copy, "above": copy.parent, "out": out}
     yield copy, words.format(**places).split()
     shutil.rmtree(folder)
@@ -118,7 +120,7 @@ def files(path: pathlib.Path) -> list[pathlib.Path]:
 
 def is_read(path: pathlib.Path) -> bool:
     """Returns whether a program may read a file: of a run's checkpoints, the newest."""
-    unread = ("lock", "tensorboard", "commit_success", "ocdbt.process", f"/{SAVED // 2}/")
+    unread = ("lock", "sqlite-", "tensorboard", "commit_success", "ocdbt.process", f"/{SAVED // 2}/")
     return not any(part in str(path) for part in unread)
 
 
@@ -172,6 +174,10 @@ def test_program_that_is_ended_in_the_middle_leaves_whole_files_and_does_all_the
         ended.process.send_signal(number)
         assert "Traceback" not in ended.finish(60)
         assert ended.leftovers(but_files=number == signal.SIGKILL) == []
+        imported = tmp_path / "a" / "out" / "run"
+        if imported.exists():  # it was done by then
+            assert Run(str(imported)).policy()
+            shutil.rmtree(imported)
         again = Launched(module, *words)
         assert again.finish(300) and again.process.returncode == 0 and again.leftovers() == [], again.output()
         assert files(tmp_path / "a" / "out")

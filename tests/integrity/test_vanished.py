@@ -155,7 +155,7 @@ def test_run_that_was_lost_goes_on_elsewhere(tmp_path, loss):
         lose(folder)
         output = run.finish(60)
         assert run.process.returncode == 1 and "Traceback" not in output, output
-        assert not folder.exists() and run.leftovers() == []
+        assert not folder.exists() and run.leftovers() == [], [str(path) for path in folder.rglob("*")]
         steps = summary(kept)["env_steps"]
         again = Launched("launch.train", "--resume", str(kept), f"--train_for_env_steps={steps + 512}")
         output = again.finish(300)
