@@ -119,6 +119,16 @@ class Service:
         assert len(found) == count, self.service.stats()
         return found
 
+    def has(self, **expected: int) -> bool:
+        """Returns whether the statistics, which come later than labels, become these."""
+        deadline = time.monotonic() + 30
+        while (shown := {name: self.service.stats()[name] for name in expected}) != expected:
+            if time.monotonic() > deadline:
+                return False
+            self.service.poll()
+            time.sleep(0.01)
+        return shown == expected
+
 
 def lines(prompt: str, goals=GOALS) -> str:
     """An answer, which is different for each goal."""
@@ -143,8 +153,7 @@ def test_one_query_labels_a_caption_under_all_goals(store):
         service = Service(server.address, store, stack)
         assert service.annotations(len(EXPECTED)) == EXPECTED
         assert len(server.asked) == len(ITEMS)
-        stats = service.service.stats()
-        assert stats["labels_held"] == len(EXPECTED) and stats["labels_asked"] == len(ITEMS)
+        assert service.has(labels_held=len(EXPECTED), labels_asked=len(ITEMS))
         service.service.close()
         again = Service(server.address, store, stack)  # as a run that is resumed
         assert again.annotations(len(EXPECTED)) == EXPECTED and len(server.asked) == len(ITEMS)
@@ -208,7 +217,7 @@ def test_goal_that_an_answer_lacks_is_asked_about_once_more(store):
         for question in range(len(GOALS)):
             service.service.submit(queries(ITEMS[:2], question))
         time.sleep(0.3)
-        assert set(num_asked.values()) == {2} and service.service.stats()["put_aside"] == 2
+        assert set(num_asked.values()) == {2} and service.has(put_aside=2)
         service.service.close()
         again = Service(address, store, stack)  # the run is resumed: what has no answer is asked about
         resumed = again.annotations(2 * len(GOALS), ITEMS[:2])

@@ -59,7 +59,7 @@ def test_a_flag_that_is_no_setting(capsys, flag, told):
     [
         ("llm_reward_type", ["online_cls: an LLM says", "bk-goal: shaped"]),
         ("root_env", ["Crafter-v1", "Catch a ball, to test a change: Catch-v0"]),
-        ("encoder_custom", ["auto: the one of --init_from", "generic_encoder: any environment"]),
+        ("encoder_custom", ["auto: what fits the environment", "generic_encoder: any environment"]),
     ],
 )
 def test_a_flag_s_values_are_explained(capsys, flag, told):
