@@ -47,6 +47,8 @@ from oni_jax.training.loop import Progress
 from oni_jax.training.parts import fresh_state
 from oni_jax.types import ModelState, PyTree
 
+UNFINISHED = ".importing"  # in the folder of an import that runs, or was killed
+
 
 class Normalisation(NamedTuple):
     """Statistics of a ranking model's raw scores over its training data."""
@@ -152,16 +154,28 @@ def import_shared(path: str, config: RunConfig, trust_code: bool = False) -> Con
         UserError: the file can't be used, or there is a run already.
     """
     folder = os.path.abspath(os.path.join(config.train_dir, config.experiment))
-    _check_empty(folder)
+    unfinished = os.path.join(folder, UNFINISHED)
+    if not os.path.exists(unfinished):
+        _check_empty(folder)
     with held_folder(folder, "experiment", above="train_dir"):
+        if os.path.exists(unfinished):
+            _clear(folder)
         _check_empty(folder)  # another program may have filled it just now
+        with open(unfinished, "wb"):
+            pass
         try:
-            return write_run(path, folder, trust_code, _resumable).config
-        except UserError:
-            for name in _content(folder):
-                there = os.path.join(folder, name)
-                shutil.rmtree(there) if os.path.isdir(there) else os.remove(there)
+            config = write_run(path, folder, trust_code, _resumable).config
+        except BaseException:  # an interruption, too
+            _clear(folder)
             raise
+        os.remove(unfinished)
+        return config
+
+
+def _clear(folder: str) -> None:
+    for name in sorted(_content(folder), key=UNFINISHED.__eq__):  # the mark last: this may be ended as well
+        there = os.path.join(folder, name)
+        shutil.rmtree(there) if os.path.isdir(there) else os.remove(there)
 
 
 def _resumable(shared: Shared, run: Run) -> Saved:

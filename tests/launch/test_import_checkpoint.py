@@ -147,7 +147,7 @@ def test_a_preference_transformer_becomes_what_bk_pref_shapes_with(folder, capsy
     assert_equal(model.params, import_params(weights))
     assert model.settings.horizon == 4 and not model.settings.is_scaled
     assert "holds a trained network already" in refusal(capsys, "--reward", path, *task)
-    assert "a Preference Transformer gets a folder" in refusal(
+    assert "a Preference Transformer needs a separate folder" in refusal(
         capsys, "--reward", path, "--policy", save("policy", golden_weights("policy_and_loss")), *TASK, *NONE
     )
     (folder / "train").rename(folder / "elsewhere")
