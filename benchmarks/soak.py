@@ -26,14 +26,14 @@ import signal
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import psutil
 from absl import flags
 
 from benchmarks.harness import JSON, run_app, sized, write_report
-from benchmarks.soak_cases import CASES, DEVICE_FLAGS, HOST_FLAGS, SMALL_DEVICE_FLAGS, Case
+from benchmarks.soak_cases import CASES, DEVICE_FLAGS, HOST_FLAGS, SMALL_DEVICE_FLAGS, Case, losses
 from benchmarks.training import SMALL_FLAGS
 from oni_jax.host.run_files import saved_steps
 from tests.support.faults import SERVER_FAULTS, LabelAudit, Sample, Server, compare, take_sample
@@ -169,14 +169,6 @@ def soak(case: Case, secs: float, directory: pathlib.Path) -> dict[str, Any]:
         figures["labels"] = audit.result(server)
         server.stop()
     return figures
-
-
-def losses(figures: Mapping[str, Any]) -> list[str]:
-    """Returns what a case lost, in words."""
-    labels = figures.get("labels", {})
-    counts = {name: figures[name] for name in ("exit_code", "left_over", "unsaved_steps")}
-    counts |= {f"labels {name}": labels.get(name, 0) for name in ("lost", "changed", "wrong")}
-    return [f"{name} {count:,}" for name, count in counts.items() if count]
 
 
 def _words(case: Case, secs: float, server: Server | None) -> list[str]:

@@ -4,7 +4,8 @@ import functools
 import json
 import pathlib
 import tempfile
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from benchmarks.harness import ROOT_ENV
 from benchmarks.reward_files import reward_settings
@@ -91,3 +92,11 @@ def _files(reward_type: str) -> dict[str, str]:
         (folder / "goals.json").write_text(json.dumps(GOALS))
         return {"reward_dir": str(folder), "potential_embeddings": "grams", "potential_goal_threshold": "0.1"}
     return dict(reward_settings(reward_type))
+
+
+def losses(figures: Mapping[str, Any]) -> list[str]:
+    """Returns what a case lost, in words."""
+    labels = figures.get("labels", {})
+    counts = {name: figures[name] for name in ("exit_code", "left_over", "unsaved_steps")}
+    counts |= {f"labels {name}": labels.get(name, 0) for name in ("lost", "changed", "wrong")}
+    return [f"{name} {count:,}" for name, count in counts.items() if count]

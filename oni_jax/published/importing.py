@@ -47,7 +47,7 @@ from oni_jax.training.loop import Progress
 from oni_jax.training.parts import fresh_state
 from oni_jax.types import ModelState, PyTree
 
-UNFINISHED = ".importing"  # in the folder of an import that runs, or was killed
+UNFINISHED = ".importing"  # marks the folder of an import that runs, or was killed
 
 
 class Normalisation(NamedTuple):
@@ -164,12 +164,12 @@ def import_shared(path: str, config: RunConfig, trust_code: bool = False) -> Con
         with open(unfinished, "wb"):
             pass
         try:
-            config = write_run(path, folder, trust_code, _resumable).config
+            imported = write_run(path, folder, trust_code, _resumable).config
         except BaseException:  # an interruption, too
             _clear(folder)
             raise
         os.remove(unfinished)
-        return config
+        return imported
 
 
 def _clear(folder: str) -> None:

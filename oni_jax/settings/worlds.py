@@ -193,7 +193,7 @@ class EpisodeGoalConfig:
 class EnvConfig:
     """The environment."""
 
-    root_env: str = setting("NetHackScore-v1", "Task id.")
+    root_env: str = setting("NetHackScore-v1", "Task, by its name.")
     max_episode_steps: int = setting(5000, "Steps after which an episode is truncated.", within=COUNT)
     plugin: str = setting(
         "", "Module that registers your environments, encoders or rewards; may be repeated.", repeated=","

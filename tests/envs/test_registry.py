@@ -63,7 +63,7 @@ def test_a_name_is_registered_once():
 def test_unknown_name():
     with pytest.raises(UserError) as error:
         env_spec(EnvConfig(root_env="NetHackScore-v9"))
-    assert all(name in str(error.value) for name in ["'NetHackScore-v9'", *NAMES])
+    assert all(words in str(error.value) for words in ["'NetHackScore-v9'", "NetHackScore-v1", "--help root_env"])
     assert "\n" not in str(error.value)
     with pytest.raises(UserError):
         make_vector_env(EnvConfig(root_env=""), 1, 0, 0)

@@ -273,7 +273,7 @@ def test_no_server_is_one_line(capsys):
         (("--message", KILL, "--llm_reward_type", "online"), "--llm_reward_type 'online' is not known"),
         (("--message", KILL, "--llm_reward_type", "rnd"), "--llm_reward_type rnd: asks no LLM"),
         (("--message", KILL, "--query", "rank"), "--query rank: is not known; use one of classification"),
-        (("--message", KILL, "--query", "goals"), "has no "),
+        (("--message", KILL, "--query", "goals", "--root_env", "Catch-v0"), "has no "),
         (("--message", KILL, "--query", "ranking"), "1 caption: a query of the kind ranking needs 2"),
         ((*CLASSIFY, "--message", KILL, "--goal", "a\nb"), "--goal: holds line breaks"),
         ((*CLASSIFY, "--message", KILL, "--compare_models", "a,b"), "name it with --llm_server_addr"),

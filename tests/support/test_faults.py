@@ -7,8 +7,7 @@ import sys
 import pytest
 
 from benchmarks.harness import ROOT_ENV
-from benchmarks.soak import losses
-from benchmarks.soak_cases import BABYAI, CASES, CRAFTER
+from benchmarks.soak_cases import BABYAI, CASES, CRAFTER, losses
 from oni_jax.annotation.label_store import LabelStore
 from oni_jax.rewards.registry import REWARD_TYPES
 from tests.support.faults import LabelAudit, Sample, Server, compare, stored_labels, windows
