@@ -17,6 +17,7 @@ from oni_jax.published.importing import UNFINISHED
 from oni_jax.runs.run import Run
 from tests.integrity.programs import BABYAI, NETWORK, labelled_segments
 from tests.offline.pairs import random_dataset
+from tests.published.test_published import golden_weights
 from tests.support.full_disk import full_disk
 from tests.support.launched import Launched
 from tests.support.trials import trial
@@ -35,6 +36,13 @@ PROGRAMS = {
     "inspect_reward": ("run", "--train_dir={above} --experiment=run --csv={out}/c.csv"),
     "export": ("run", "{in} --out={out}/a.zip"),
     "import": ("run.zip", "{in} --train_dir={out}"),
+    "import_checkpoint": (
+        "policy.npz",
+        "--policy={in} --root_env=NetHackScoreExtendedActions-v1 --llm_reward_type=none --train_dir={out} "
+        "--experiment=m",
+    ),
+    "train_goals": ("goals.jsonl", "--answers={in} --out={out}/m --reward_model_batch_size=16"),
+    "collect_pairs": ("data", "--directory={out}/new --num_env_steps=400"),
     "answers sample": ("answers.jsonl", "--show={in} --sample=5 --out={out}/s.jsonl"),
     "answers csv": ("answers.jsonl", "--show={in} --csv={out}/a.csv"),
     "answers missing": ("run", "--missing={in} --csv={out}/m.csv"),
@@ -90,6 +98,9 @@ def workshop(tmp_path_factory) -> pathlib.Path:
     assert called("export", [f"{folder}/run", f"--out={folder}/run.zip"]) == 0
     sample = f"--show=nethack_classification --sample=50 --out={folder}/answers.jsonl"
     assert called("answers", sample.split()) == 0
+    goals = f"--show=crafter_suggestions --sample=50 --out={folder}/goals.jsonl"
+    assert called("answers", goals.split()) == 0
+    np.savez(folder / "policy.npz", **golden_weights("policy_and_loss"))  # type: ignore
     random_dataset(folder / "data")
     assert called("annotate_pairs", [f"--directory={folder}/data", "--annotator=score"]) == 0
     labelled_segments(folder / "segments", folder / "labelled")
