@@ -44,7 +44,7 @@ class Case(NamedTuple):
         return self.root_env != ROOT_ENV
 
     def words(self) -> list[str]:
-        """Returns its flags of launch.train, but for the server and sizes. Writes the files that it needs."""
+        """Returns the case's flags of launch.train, without the server and sizes; writes the files that they name."""
         encoder = {BABYAI: ["--encoder_custom=mlp_encoder"], CRAFTER: ["--encoder_custom=generic_encoder"]}
         is_none = self.reward_type == "none"
         given = {} if is_none else {"llm_reward_coeff": "0.4", "extrinsic_reward_coeff": "0.1"}

@@ -14,11 +14,9 @@ the file while a run uses it.
 """
 
 import contextlib
-import functools
 import os
 import re
 import sqlite3
-import threading
 import time
 import urllib.parse
 from collections.abc import Collection, Iterator, Sequence
@@ -36,6 +34,7 @@ from oni_jax.annotation.store_schema import (
 )
 from oni_jax.host.lock_files import lock_file, probe_disk
 from oni_jax.host.reporting import report
+from oni_jax.host.slow_disk import reported_after
 from oni_jax.settings.fields import UserError
 from oni_jax.types import Annotation, Item
 
@@ -222,7 +221,7 @@ class LabelStore:
     def _open(self) -> sqlite3.Connection:
         self._check_files()
         waiting = f"label store {self.path}: another process holds it; waiting, {_UPGRADE_WAIT_SECS:.0f} s at most"
-        with _said_when_slow(waiting), self._locked(not self._disk.shares_memory, _UPGRADE_WAIT_SECS):
+        with reported_after(_SLOW_SECS, waiting), self._locked(not self._disk.shares_memory, _UPGRADE_WAIT_SECS):
             try:
                 database = self._connect()
             except sqlite3.Error as error:
@@ -313,18 +312,6 @@ class LabelStore:
             raise UserError(
                 f"label store {self.path} is damaged ({problem.splitlines()[-1]}); move it away or name another"
             )
-
-
-@contextlib.contextmanager
-def _said_when_slow(line: str) -> Iterator[None]:
-    """Reports a line when the body takes long."""
-    timer = threading.Timer(_SLOW_SECS, functools.partial(print, line, flush=True))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def _is_of_locks(error: sqlite3.Error) -> bool:

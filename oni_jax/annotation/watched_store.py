@@ -101,18 +101,10 @@ class WatchedStore:
         return not folder or now - self._folder_since < FOLDER_SECS
 
     def _identity_of_folder(self) -> tuple[int, ...]:
-        try:
-            found = os.stat(os.path.dirname(self._store.path))
-        except OSError:
-            return ()
-        return found.st_dev, found.st_ino
+        return _stat(os.path.dirname(self._store.path), follow_symlinks=True)[:2]
 
     def _stat(self, suffix: str = "") -> tuple[int, ...]:
-        try:
-            found = os.stat(self._store.path + suffix, follow_symlinks=False)
-        except OSError:
-            return ()
-        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+        return _stat(self._store.path + suffix, follow_symlinks=False)
 
     def _hold(self, key: Key, found: list[Annotation]) -> list[Annotation]:
         self._held[key].update((item, answer) for item, answer, _ in found if answer is not None)
@@ -140,6 +132,15 @@ class WatchedStore:
         moved = f"; what is there was moved to {aside}" if aside else ""
         num = sum(map(len, rows.values()))
         self._say(f"warning: label store {path} {problem}{moved}: {num:,} answers are written again")
+
+
+def _stat(path: str, follow_symlinks: bool) -> tuple[int, ...]:
+    """Returns (device, inode, size, time of the last change); () for no file."""
+    try:
+        found = os.stat(path, follow_symlinks=follow_symlinks)
+    except OSError:
+        return ()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _add(rows: dict[Key, dict[Item, bytes]], store: LabelStore) -> None:

@@ -154,13 +154,11 @@ def import_shared(path: str, config: RunConfig, trust_code: bool = False) -> Con
         UserError: the file can't be used, or there is a run already.
     """
     folder = os.path.abspath(os.path.join(config.train_dir, config.experiment))
-    unfinished = os.path.join(folder, UNFINISHED)
-    if not os.path.exists(unfinished):
-        _check_empty(folder)
+    _check_empty(folder)
     with held_folder(folder, "experiment", above="train_dir"):
-        if os.path.exists(unfinished):
-            _clear(folder)
         _check_empty(folder)  # another program may have filled it just now
+        _clear(folder)
+        unfinished = os.path.join(folder, UNFINISHED)
         with open(unfinished, "wb"):
             pass
         try:
@@ -197,7 +195,8 @@ def _content(folder: str) -> list[str]:
 
 
 def _check_empty(folder: str) -> None:
-    if _content(folder):
+    """Raises UserError: the folder holds more than what a killed import left."""
+    if (content := _content(folder)) and UNFINISHED not in content:
         raise UserError(f"{folder} is there already; choose another --experiment")
 
 
