@@ -14,27 +14,52 @@ from absl import app, flags
 
 from oni_jax.api import load_run
 from oni_jax.evaluation.report import interval, number
+from oni_jax.evaluation.results import INTRINSIC_RETURN, Evaluation
 from oni_jax.ops.statistics import summarise
 from oni_jax.settings.fields import UserError
 
 Means = Mapping[str, float]  # means over a policy's episodes, by behaviour
-TOGETHER, ALONE = "all goals, under {}", "{}_alone"  # names of policies
-PAIRS = {"steer": [("kills", "combat", "gold"), ("gold", "gold", "combat")]}  # behaviour, goals compared; by study
+TOGETHER, ALONE = "all goals, under {}", "_alone"  # a policy's name, and how that of an agent of one goal ends
+STEPS = 1000
+COUNTED = ("kills", "gold")  # behaviours that longer episodes have more of; also told per so many steps
+PAIRS = {  # behaviour, goals compared; by study
+    "steer": [("kills", "combat", "gold"), (f"kills in {STEPS:,} steps", "combat", "gold"), ("gold", "gold", "combat")],
+    "steer_babyai": [
+        (f"intrinsic_return/online_cls_{first}", first, second)
+        for first, second in (("keys", "balls"), ("balls", "boxes"), ("boxes", "keys"))
+    ],
+}
 
 
-def played(folder: str, num_episodes: int, goal: str = "") -> Means:
-    """Returns the means of what a run's policy does."""
-    found = load_run(folder).evaluate(num_episodes, goal=goal) if goal else load_run(folder).evaluate(num_episodes)
-    return {name: float(values.mean()) for name, values in found.behaviours().items()}
+def means_of(evaluation: Evaluation) -> dict[str, float]:
+    """Returns the means of what a policy does; of the counted behaviours also the number in so many steps."""
+    means = {name: float(values.mean()) for name, values in evaluation.behaviours().items()}
+    rates = {f"{name} in {STEPS:,} steps": STEPS * means[name] / means["length"] for name in COUNTED if name in means}
+    return means | rates
+
+
+def played(folder: str, num_episodes: int, is_of_goals: bool) -> dict[str, Means]:
+    """Returns {goal: means}; of an agent that has one goal under ""."""
+    run = load_run(folder)
+    if not is_of_goals:
+        return {"": means_of(run.evaluate(num_episodes))}
+    return {goal: means_of(evaluation) for goal, evaluation in run.evaluate_by_goal(num_episodes).items()}
+
+
+def with_goal(means: Means, goal: str) -> Means:
+    """Returns the means of an agent of one goal, whose labels' return has the name that it has among several goals."""
+    return {f"{name}_{goal}" if name.startswith(INTRINSIC_RETURN) else name: mean for name, mean in means.items()}
 
 
 def tables(of_policies: Mapping[str, Sequence[Means]]) -> list[str]:
     """Returns lines: each behaviour, and of each policy the mean over its seeds with the bootstrap's interval."""
-    names = set.intersection(*({*means} for runs in of_policies.values() for means in runs))
+    names = {name for runs in of_policies.values() for means in runs for name in means}
     lines = []
     for name in sorted(names):
         lines.append(f"{name}:")
         for policy, runs in of_policies.items():
+            if not all(name in means for means in runs):
+                continue
             values = [means[name] for means in runs]
             lines.append(f"  {policy:<24} {number(statistics.fmean(values))} {interval(summarise(values).interval)}")
     return lines
@@ -56,20 +81,20 @@ def contrasts(of_policies: Mapping[str, Sequence[Means]], pairs: Sequence[tuple[
     """Returns lines: behaviours, each under a goal minus under another, of the one agent and of an agent for each."""
     lines = []
     for name, first, second in pairs:
-        for label, of in (("one agent", TOGETHER), ("an agent each", ALONE)):
+        for label, of in (("one agent", TOGETHER), ("an agent each", "{}" + ALONE)):
             sides = of_policies.get(of.format(first)), of_policies.get(of.format(second))
-            if sides[0] and sides[1]:
+            if sides[0] and sides[1] and all(name in means for side in sides for means in side):
                 lines.append(f"{name}, {first} minus {second}, {label}: {contrast(sides[0], sides[1], name)}")
     return lines
 
 
-def behaviours(study: str, train_dir: str, play: Callable[[str, str], Means]) -> dict[str, list[Means]]:
+def behaviours(study: str, train_dir: str, play: Callable[[str, bool], Mapping[str, Means]]) -> dict[str, list[Means]]:
     """Returns what the policies of a study's runs do, of each policy by seed.
 
     Args:
         study: its module's name.
         train_dir: folder of the studies.
-        play: (a run's folder, a goal; none: it has one) -> means.
+        play: (a run's folder, whether it has several goals) -> {goal: means}; see `played`.
 
     Raises:
         UserError: there is no run of the agent of all goals.
@@ -83,15 +108,21 @@ def behaviours(study: str, train_dir: str, play: Callable[[str, str], Means]) ->
     if module.TOGETHER not in runs:
         command = f"python -m benchmarks.studies run {module.STUDY.name}"
         raise UserError(f"{train_dir}: has no run of {module.TOGETHER}: {command}")
-    together = runs.pop(module.TOGETHER)
-    found = {TOGETHER.format(goal): [play(folder, goal) for folder in together] for goal in module.GOALS}
-    return found | {case: [play(folder, "") for folder in folders] for case, folders in runs.items()}
+    together = [play(folder, True) for folder in runs.pop(module.TOGETHER)]
+    found = {TOGETHER.format(goal): [means[goal] for means in together] for goal in module.GOALS}
+    for case, folders in runs.items():
+        goal = case.removesuffix(ALONE) if case.endswith(ALONE) else ""
+        of_case = [play(folder, False)[""] for folder in folders]
+        found[case] = [with_goal(means, goal) for means in of_case] if goal else of_case
+    return found
 
 
 def main(argv: Sequence[str]) -> int:
     values = flags.FLAGS.flag_values_dict()
     study, num_episodes, out = values["study"], values["episodes"], values["out"]
-    found = behaviours(study, values["train_dir"], lambda folder, goal: played(folder, num_episodes, goal))
+    found = behaviours(
+        study, values["train_dir"], lambda folder, is_of_goals: played(folder, num_episodes, is_of_goals)
+    )
     print("\n".join([*tables(found), *contrasts(found, PAIRS.get(study, ()))]))
     if out:
         with open(out, "w", encoding="utf-8") as file:

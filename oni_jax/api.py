@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import dataclasses
 import functools
 import numbers
 import os
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oni_jax.envs.episode_goals import goal_features
+from oni_jax.envs.episode_goals import goal_features, goal_names
 from oni_jax.host.caches import keep_compiled_code
 from oni_jax.host.files import open_regular
 from oni_jax.host.plugins import load_plugins, with_plugins
@@ -288,6 +289,24 @@ class Run:
         """
         return self._evaluated(episodes, values)[1]
 
+    def evaluate_by_goal(self, episodes: int = 256, **values: Any) -> dict[str, Any]:
+        """Plays the same episodes under each of the run's goals, as `launch.evaluate --by_goal` does.
+
+        Args:
+            episodes: their number, for each goal.
+            **values: see `evaluate`.
+
+        Returns:
+            {goal: `oni_jax.evaluation.results.Evaluation`}, whose intrinsic returns are by the labels of every goal.
+
+        Raises:
+            UserError, ChildError: see `evaluate`; the run has one goal.
+        """
+        goals = goal_names(self._run.plan.config.env.episode_goal)
+        if not goals:
+            raise UserError(f"{self.folder} was trained for one goal: use evaluate()")
+        return {goal: self._evaluated(episodes, {**values, "goal": goal}, by_goal=True)[1] for goal in goals}
+
     def film(self, which: str = "best", episodes: int = 16, **values: Any) -> "Film":
         """Plays episodes as `evaluate` does, and makes a film of one, which a notebook shows.
 
@@ -306,8 +325,8 @@ class Run:
             raise UserError(f"which is {which!r}: must be {BEST}, {MEDIAN} or {WORST}")
         return film_of(*self._evaluated(episodes, values), which)
 
-    def _evaluated(self, episodes: int, values: dict[str, Any]) -> tuple[Any, Any]:
-        """Returns the player, and its evaluation."""
+    def _evaluated(self, episodes: int, values: dict[str, Any], by_goal: bool = False) -> tuple[Any, Any]:
+        """Returns the player, and its evaluation; `by_goal`: with what the labels of every goal pay."""
         from oni_jax.evaluation.config import RANDOM, EvaluationConfig, check_evaluate
         from oni_jax.evaluation.players import chosen_players, evaluated_task, load_player, with_scoring
         from oni_jax.evaluation.program import play
@@ -328,6 +347,7 @@ class Run:
             player = chosen_players(config, task, None, config.checkpoint)[0]
             return player, _whole(play(config, player))
         player = with_scoring(load_player(config, experiment, self.env_steps, task))
+        config = dataclasses.replace(config, by_goal=by_goal)
         return player, _whole(play(config, player))._replace(labels_by=self._run.labels_by())
 
     @functools.cached_property

@@ -11,7 +11,15 @@ STUDY = Study(
     name="steer_babyai",
     title="One agent, several goals, on BabyAI-Text",
     question="Does one agent go near the things that its goal names, on BabyAI-Text?",
-    contrasts=(Contrast("all goals, under keys", "keys_alone", "episode/intrinsic_return/online_cls", held_out=True),),
+    contrasts=tuple(
+        Contrast(
+            f"all goals, under {goal}",
+            f"all goals, under {other}",
+            f"intrinsic_return/online_cls_{goal}",
+            held_out=True,
+        )
+        for goal, other in zip(GOALS, (*GOALS[1:], GOALS[0]))
+    ),
     shown={
         TOGETHER: "one agent of three goals",
         "keys_alone": "an agent of keys",
@@ -33,7 +41,7 @@ STUDY = Study(
     metric="success",
     notes=(
         "`python -m benchmarks.steering --study steer_babyai --out benchmarks/studies/steer_babyai_episodes.json` "
-        "plays the held-out episodes of the main contrast.",
+        "plays the held-out episodes of the main contrasts: what the labels of a goal pay, under it and under another.",
         "The labels are a language model's, of the 118 events that the rooms have.",
     ),
 )

@@ -88,6 +88,18 @@ def test_labels_of_all_goals_are_summed_whatever_the_episode_s_goal(folder):
     assert {name for name, x in alone.items() if x} == {"online_cls_stairs"} and all(each.values())
 
 
+def test_each_goal_s_evaluation_in_python_is_that_of_the_program(folder, capfd):
+    evaluated(folder, capfd, "--experiment=run", "--by_goal", f"--json={folder / 'program.json'}")
+    program = json.loads((folder / "program.json").read_text())["evaluations"]
+    found = oni_jax.load_run(str(folder / "run")).evaluate_by_goal(3, num_workers=1)
+    assert [*found] == [x["goals"]["goal"] for x in program]
+    for evaluation, same in zip(found.values(), program):
+        means = {name: float(values.mean()) for name, values in evaluation.measures().items()}
+        assert means == pytest.approx({name: x["mean"] for name, x in same["measures"].items()})
+    with pytest.raises(oni_jax.UserError, match="one was trained for one goal"):
+        oni_jax.load_run(str(folder / "one")).evaluate_by_goal(1)
+
+
 def test_policy_acts_by_its_goal(folder):
     run = oni_jax.load_run(str(folder / "run"))
     actions = {goal: run.evaluate(2, goal=goal, num_workers=1).episodes[0].actions for goal in ("combat", "gold")}
