@@ -139,11 +139,13 @@ def _normalisation(source: SourceConfig, content: Mapping[str, Any]) -> dict[str
     mean = _numbers("reward_mean", source.reward_mean, 1)
     variance = _numbers("reward_variance", source.reward_variance, 1)
     quantiles = _numbers("reward_quantiles", source.reward_quantiles, len(levels))
-    if variance and variance[0] <= 0:
-        raise UserError(f"--reward_variance {source.reward_variance}: must be above 0")
+    squared = variance[0] if variance else find_number(content, VARIANCES)
+    if squared is not None and squared <= 0:
+        where = "" if variance else f", which {source.reward} holds"
+        raise UserError(f"--reward_variance {squared:g}{where}: must be above 0")
     return {
         "mean": mean[0] if mean else find_number(content, MEANS),
-        "variance": variance[0] if variance else find_number(content, VARIANCES),
+        "variance": squared,
         "quantiles": dict(zip(levels, quantiles)) if quantiles else find_table(content, levels),
     }
 

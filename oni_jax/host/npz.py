@@ -12,6 +12,7 @@ import numpy as np
 
 from oni_jax.host.files import open_regular
 
+_MAGIC = b"PK\3\4"
 _READ_HEADER = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
@@ -27,7 +28,9 @@ class Header(NamedTuple):
 
 
 @contextlib.contextmanager
-def open_npz(path: str | os.PathLike) -> Iterator[tuple[Mapping[str, np.ndarray], Mapping[str, Header]]]:
+def open_npz(
+    path: str | os.PathLike, follows_links: bool = False
+) -> Iterator[tuple[Mapping[str, np.ndarray], Mapping[str, Header]]]:
     """Opens an untrusted file of arrays, which are unpacked one by one, as they are asked for.
 
     Yields:
@@ -36,12 +39,12 @@ def open_npz(path: str | os.PathLike) -> Iterator[tuple[Mapping[str, np.ndarray]
     Raises:
         OSError, ValueError, zipfile.BadZipFile: it is damaged, or no such file.
     """
-    with open_regular(path) as raw, np.load(raw, allow_pickle=False) as file:
-        archive = getattr(file, "zip", None)
-        if archive is None:
-            raise ValueError("it holds a single array")
-        entries = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
-        yield file, {name: _header(archive, entry) for name, entry in entries.items()}
+    with open_regular(path, follows_links) as raw:
+        if raw.peek(len(_MAGIC))[: len(_MAGIC)] != _MAGIC:  # NumPy would take it for an array, or a pickle
+            raise ValueError("it is no .npz")
+        with np.load(raw, allow_pickle=False) as file:
+            entries = {entry.filename.removesuffix(".npy"): entry for entry in file.zip.infolist()}
+            yield file, {name: _header(file.zip, entry) for name, entry in entries.items()}
 
 
 def _header(file: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Header:

@@ -53,7 +53,7 @@ def load_bert(folder: str) -> Bert:
         params = read_safetensors(os.path.join(folder, WEIGHTS))
         bert = Bert(shape, {name.removeprefix(_PREFIX): x for name, x in params.items()})
         jax.eval_shape(lambda ids: embed(bert.shape, bert.params, ids, ids), np.zeros((1, 2), np.int32))
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
         raise UserError(f"{folder}: holds no BERT ({' '.join(str(error).split())})") from None
     return bert
 
@@ -61,13 +61,18 @@ def load_bert(folder: str) -> Bert:
 def read_safetensors(path: str) -> dict[str, np.ndarray]:
     """Reads the floating-point tensors of a file as float32. Raises OSError, ValueError or LookupError."""
     with open_regular(path, follows_links=True) as file:
-        header = parsed(file.read(int.from_bytes(file.read(8), "little")))
+        num_bytes = int.from_bytes(file.read(8), "little")
+        if num_bytes > os.fstat(file.fileno()).st_size:
+            raise ValueError(f"{WEIGHTS} is cut off or damaged")
+        header = parsed(file.read(num_bytes))
         data = file.read()
     tensors = {}
     for name, entry in header.items():
         if (dtype := _DTYPES.get(entry.get("dtype"))) is not None:
             start, end = entry["data_offsets"]
             tensors[name] = np.frombuffer(data[start:end], dtype).reshape(entry["shape"]).astype(np.float32)
+            if not np.isfinite(tensors[name]).all():
+                raise ValueError(f"{name} holds NaN or inf")
     return tensors
 
 

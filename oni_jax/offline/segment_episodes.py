@@ -80,7 +80,7 @@ def read_episodes(path: str) -> list[Segment]:
     """
     if os.path.isdir(path):
         files = [name for name in os.listdir(path) if name.endswith((".npz", ".npy"))]
-        files.sort(key=lambda name: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)])
+        files.sort(key=lambda name: [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)])
         episodes = [episode for name in files for episode in _read_file(os.path.join(path, name))]
     else:
         episodes = _read_file(path)
@@ -152,15 +152,27 @@ def _check_sizes(lengths: np.ndarray, headers: Mapping[str, Header]) -> None:
 def _check_values(arrays: Mapping[str, np.ndarray]) -> None:
     """Raises ValueError: values that no episode has."""
     for name, kinds in KINDS.items():
-        if name in arrays and arrays[name].dtype.kind not in kinds:
-            raise ValueError(f"its {name} are of type {arrays[name].dtype}")
+        if name in arrays:
+            check_kind(name, arrays[name], kinds)
     for name, array in arrays.items():
-        if array.dtype.kind not in "biuf":
-            raise ValueError(f"{name} is of type {array.dtype}")
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise ValueError(f"{name} holds NaN or inf")
-        if name in ("actions", "caption_index", "starts") and array.size and array.min() < 0:
-            raise ValueError(f"{name} holds negative numbers")
+        check_kind(name, array, "biuf")
+        if name in ("actions", "caption_index", "starts"):
+            check_index(name, array)
+
+
+def check_kind(name: str, array: np.ndarray, kinds: str) -> None:
+    """Raises ValueError: an array is of another kind of NumPy's types, or holds NaN or inf."""
+    if array.dtype.kind not in kinds:
+        raise ValueError(f"{name} is of type {array.dtype}")
+    with np.errstate(over="ignore"):
+        if array.dtype.kind == "f" and not np.isfinite(array.astype(np.float32)).all():
+            raise ValueError(f"{name} holds NaN, inf or huge numbers")
+
+
+def check_index(name: str, array: np.ndarray) -> None:
+    """Raises ValueError: an array of integers holds negative ones, or such as int32 can't hold."""
+    if array.size and not 0 <= array.min() <= array.max() <= np.iinfo(np.int32).max:
+        raise ValueError(f"{name} holds negative or huge numbers")
 
 
 class SegmentSampler:

@@ -11,11 +11,13 @@ import numpy as np
 
 from oni_jax.host.files import open_regular
 from oni_jax.networks.bk import MINIGRID_SCALE, PIXEL_SCALE, SMALL_SIDE
-from oni_jax.offline.segment_episodes import Segment
+from oni_jax.offline.segment_episodes import Segment, check_index, check_kind
 from oni_jax.settings.fields import UserError, caption_bytes
 from oni_jax.types import FIRST, SECOND, TIE, UNKNOWN
 
 _STEP_KEYS = ("action", "reward", "terminated", "timestep")
+# Kinds of NumPy's types that arrays of steps have.
+_KINDS = {"action": "iu", "reward": "iuf", "terminated": "b", "timestep": "iu"}
 _LABELS = {0.0: FIRST, 1.0: SECOND, 0.5: TIE, -1.0: UNKNOWN}
 _ALLOWED = {("numpy", "ndarray"), ("numpy", "dtype")} | {
     (f"numpy.{core}.{module}", name)
@@ -43,7 +45,7 @@ def read_published_preferences(path: str) -> tuple[list[Segment], np.ndarray]:
         raise UserError(f"{path}: holds rows of {rows.shape[1]}, not of two segments and a label")
     try:
         labels = np.array([_LABELS[float(label)] for label in rows[:, 2]], np.int8)
-    except (LookupError, TypeError, ValueError):
+    except (LookupError, TypeError, ValueError, OverflowError):
         raise UserError(f"{path}: has labels that are not 0, 1, 0.5 or -1") from None
     return [_segment(path, entry) for entry in rows[:, :2].ravel()], labels
 
@@ -70,22 +72,28 @@ def _segment(path: str, entry: Any) -> Segment:
         raise UserError(f"{path}: has an entry without image, description or {', '.join(_STEP_KEYS)}")
     try:
         steps = {key: np.asarray(entry[key]).reshape(-1) for key in _STEP_KEYS}
+        for key, kinds in _KINDS.items():
+            check_kind(key, steps[key], kinds)
+        for key in ("action", "timestep"):
+            check_index(key, steps[key])
         length = len(steps["action"])
         images = _codes(np.asarray(entry["image"], np.float32))
         captions = [caption_bytes(str(text)) for text in np.asarray(entry["description"]).reshape(-1)]
+        if any(b"\0" in caption for caption in captions):
+            raise ValueError("a description holds a zero byte")
         observations = {"image": images}
         if "direction" in entry:
-            observations["direction"] = np.asarray(entry["direction"]).reshape(-1).astype(np.uint8)
+            directions = np.asarray(entry["direction"]).reshape(-1)
+            check_kind("direction", directions, "iu")
+            observations["direction"] = directions.astype(np.uint8)
         states = {*map(len, observations.values()), len(captions)}
         # A segment may hold the time of its last state too.
         if states != {length + 1} or not length or not {len(x) for x in steps.values()} <= {length, length + 1}:
             raise ValueError("its arrays differ in length")
         actions, rewards = steps["action"].astype(np.int32), steps["reward"].astype(np.float32)
-        if not np.isfinite(rewards).all():
-            raise ValueError("a reward is not finite")
         ended = bool(steps["terminated"][length - 1])
         return Segment(observations, captions, actions, rewards[:length], ended, int(steps["timestep"][0]))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise UserError(f"{path}: has an entry that is no segment ({error})") from None
 
 

@@ -1,6 +1,7 @@
 """PyTorch checkpoints as NumPy arrays, read without running code from them."""
 
 import contextlib
+import math
 import pickle
 import re
 from collections.abc import Iterator, Mapping
@@ -9,6 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from oni_jax.host.files import open_regular
+from oni_jax.host.npz import open_npz
+from oni_jax.host.runtime import memory_bytes
 from oni_jax.settings.fields import UserError
 
 # A parameter that only this kind of network has.
@@ -18,6 +21,7 @@ MARKS = {
     "message classifier": "net.0.weight",
     "Preference Transformer": "preference_attention.value_embed.weight",
 }
+_NUMBERS = "iuf"  # kinds of NumPy's types
 _SAFE_TORCH = (2, 6)  # older ones could be made to run code nevertheless (CVE-2025-32434)
 _NEEDS_TORCH = "reading it needs PyTorch 2.6 or newer (pip install torch), or its state dict as an .npz"
 
@@ -72,30 +76,38 @@ def find_network(content: Mapping[str, Any], kinds: tuple[str, ...]) -> StateDic
         raise UserError(f"holds {what} of the kind {wanted}; it holds {', '.join(names[:4]) or 'no arrays'} …")
     kind, prefix, arrays = found[0]
     parameter = re.compile(re.escape(prefix) + r"(.*[._])?(weight|bias)[^.]*")
-    weights = {
-        name.removeprefix(prefix): np.asarray(array, np.float32)
-        for name, array in arrays.items()
-        if parameter.fullmatch(name)
-    }
-    broken = [name for name, array in weights.items() if not np.isfinite(array).all()]
-    if broken:
-        raise UserError(f"holds NaN or inf, in {broken[0]}")
+    found_weights = {name: array for name, array in arrays.items() if parameter.fullmatch(name)}
+    for name, array in found_weights.items():
+        if array.dtype.kind not in _NUMBERS:
+            raise UserError(f"holds no numbers in {name}, but the type {array.dtype}")
+    weights = {name.removeprefix(prefix): array.astype(np.float32) for name, array in found_weights.items()}
+    for name, array in weights.items():
+        if not np.isfinite(array).all():
+            raise UserError(f"holds NaN or inf, in {name}")
     return StateDict(kind, weights, tuple(name for name in arrays if not parameter.fullmatch(name)))
 
 
 def find_number(content: Mapping[str, Any], names: tuple[str, ...]) -> float | None:
     """Finds the only single number under one of these names, however nested; None without one, or with several."""
-    numbers = {float(np.ravel(value)[0]) for key, value in _entries(content) if key in names and np.size(value) == 1}
+    numbers = {_single_number(value) for key, value in _entries(content) if key in names} - {None}
     return numbers.pop() if len(numbers) == 1 else None
+
+
+def _single_number(value: Any) -> float | None:
+    with contextlib.suppress(ValueError):  # lists of several lengths
+        array = np.asarray(value)
+        if array.size == 1 and array.dtype.kind in _NUMBERS and np.isfinite(array).all():
+            return float(array.item())
+    return None
 
 
 def find_table(content: Mapping[str, Any], keys: tuple[float, ...]) -> dict[float, float] | None:
     """Finds the first dict, however nested, with a number for each of these keys, also where they are strings."""
     for _, value in _entries(content):
         if isinstance(value, Mapping):
-            with contextlib.suppress(TypeError, ValueError):  # other keys, other values
+            with contextlib.suppress(TypeError, ValueError, OverflowError):  # other keys, other values
                 table = {round(float(key), 6): float(np.squeeze(entry)) for key, entry in value.items()}
-                if table.keys() >= set(keys):
+                if table.keys() >= set(keys) and all(math.isfinite(table[key]) for key in keys):
                     return {key: table[key] for key in keys}
     return None
 
@@ -115,7 +127,11 @@ def _dicts_of_arrays(content: Mapping[str, Any]) -> Iterator[dict[str, np.ndarra
 
 
 def _read_npz(path: str) -> dict[str, np.ndarray]:
-    with np.load(path, allow_pickle=False) as arrays:
+    with open_npz(path, follows_links=True) as (arrays, headers):
+        total = sum(header.num_bytes for header in headers.values())
+        if total > memory_bytes() // 2:
+            gib = total / 2**30
+            raise UserError(f"{path} is too large for this machine's memory, with {gib:.1f} GiB unpacked; name another")
         return dict(arrays)
 
 

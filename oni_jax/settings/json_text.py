@@ -13,10 +13,10 @@ def parsed(text: str | bytes) -> Any:
     """Parses JSON.
 
     Raises:
-        ValueError: it is none, nested too deeply, or holds a number that is not finite.
+        ValueError: it is none, nested too deeply, or holds a number that is not finite, or no float can hold.
     """
     try:
-        return json.loads(text, parse_constant=_finite, parse_float=_finite)
+        return json.loads(text, parse_constant=_finite, parse_float=_finite, parse_int=_whole)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
@@ -25,6 +25,11 @@ def _finite(text: str) -> float:
     if not math.isfinite(number := float(text)):
         raise ValueError(f"it holds the number {text:.20}")
     return number
+
+
+def _whole(text: str) -> int:
+    _finite(text)  # a number that is no float ends whoever computes with it
+    return int(text)
 
 
 def sealed(about: Mapping[str, Any]) -> dict[str, Any]:

@@ -43,6 +43,7 @@ TEXTS = {
     "deep": b"[" * 100_000,
     "deep objects": b'{"a":' * 100_000,
     "huge number": b'{"env_steps": 1' + b"0" * 5000 + b"}\n",
+    "number that no float holds": b'{"env_steps": 1' + b"0" * 400 + b', "secs": 1}\n',
     "infinite": b'{"env_steps": 1e999, "secs": 1}\n',
     "NaN": b'{"env_steps": NaN, "secs": NaN}\n',
     "other types": b'{"env_steps": [], "secs": {}, "state": 3, "mean_return": "x"}\n',
@@ -209,7 +210,9 @@ def test_sealed_object_that_is_changed_is_refused():
     assert num_refused > len(text) * 0.7
 
 
-@pytest.mark.parametrize("text", ["NaN", "1e999", "-Infinity", "[" * 100_000, '{"a":' * 100_000, "1" + "0" * 5000])
+@pytest.mark.parametrize(
+    "text", ["NaN", "1e999", "-Infinity", "[" * 100_000, '{"a":' * 100_000, "1" + "0" * 5000, "-1" + "0" * 400]
+)
 def test_json_that_is_not_plain_raises_one_kind_of_error(text):
     with pytest.raises(ValueError):
         parsed(text)

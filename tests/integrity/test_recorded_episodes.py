@@ -1,6 +1,7 @@
 """Recorded episodes are believed only where they can be: sizes, types, values, regular files."""
 
 import os
+import pathlib
 import zipfile
 from typing import Any
 
@@ -38,8 +39,22 @@ def test_whole_file_is_read(path):
 
 
 BAD = {
-    "rewards": [np.full(8, np.nan), np.full(8, np.inf), np.ones(8, complex), np.full(8, "1"), np.ones((8, 2))],
-    "actions": [np.full(8, 0.5), np.full(8, -1), np.ones(8, bool), np.full(8, "1"), np.ones(9, int)],
+    "rewards": [
+        np.full(8, np.nan),
+        np.full(8, np.inf),
+        np.ones(8, complex),
+        np.full(8, "1"),
+        np.ones((8, 2)),
+        np.full(8, 1e300),
+    ],
+    "actions": [
+        np.full(8, 0.5),
+        np.full(8, -1),
+        np.ones(8, bool),
+        np.full(8, "1"),
+        np.ones(9, int),
+        np.full(8, 1 << 40),
+    ],
     "lengths": [np.array([8.0]), np.array([9, -1]), np.array([], int), np.array([10**12]), np.array(8)],
     "caption_index": [np.full(10, -1), np.full(10, 99), np.full(10, 0.5)],
     "terminated": [np.full(2, 0.5), np.full(3, True)],
@@ -67,6 +82,20 @@ def test_array_that_is_not_as_large_as_it_says_is_refused(path):
         header = {"descr": "<f8", "fortran_order": False, "shape": (10, 1 << 40)}
         np.lib.format.write_array_header_1_0(stream, header)
     assert "not as large as it says" in refusal(path)
+
+
+@trial("recorded episodes damaged")
+@pytest.mark.parametrize("name", ["²1.npz", "a\nb.npz", "1٣.npz", "\udcff.npz"])
+def test_episodes_are_found_under_any_name(path, tmp_path, name):
+    os.link(path, tmp_path / name)
+    assert len(read_episodes(str(tmp_path))) == 4
+
+
+@trial("recorded episodes damaged")
+def test_other_file_is_refused_without_advice_to_unpickle_it(path):
+    for content in (b"", b"text", b"PK", b"\x80\x04N."):
+        pathlib.Path(path).write_bytes(content)
+        assert "pickle" not in refusal(path)
 
 
 @trial("recorded episodes damaged")

@@ -166,6 +166,14 @@ def test_the_file_may_tell_the_normalisation(folder, capsys):
     )
     assert import_it("--reward", path, "--reward_quantiles", NUMBERS) == 0
     assert load_reward_model("train/a")[2:4] == (2.5, 3.0)
+    capsys.readouterr()
+    for variance in (0.0, -3.0):
+        path = save("negative", weights, mean=2.5, var=variance)
+        assert f"which {path} holds: must be above 0" in refusal(
+            capsys, "--reward", path, "--reward_quantiles", NUMBERS
+        )
+    path = save("nan", weights, mean=2.5, var=float("nan"))
+    assert "add --reward_variance" in refusal(capsys, "--reward", path, "--reward_quantiles", NUMBERS)
 
 
 def test_mistakes_are_one_line(folder, capsys):

@@ -16,6 +16,7 @@ from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import FIRST, SECOND, TIE, UNKNOWN
 from tests.golden import data_file
+from tests.support.trials import trial
 
 FORMAT = json.loads(data_file("bk_dataset_format.json").read_text())["minigrid"]["keys"]
 
@@ -148,6 +149,26 @@ def test_bad_files(make, words, episodes, tmp_path):
     with pytest.raises(UserError, match=words) as error:
         read_episodes(path)
     assert path in str(error.value) and "\n" not in str(error.value)
+
+
+CHANGES = {
+    "action": [[0.5], [np.nan], [-1], [1 << 40], ["a"], [None], [True]],
+    "reward": [[1j], ["1"], [1e300], [np.nan]],
+    "terminated": [["False"], [0.5]],
+    "timestep": [[np.inf], [-1], [10**400], [0.5]],
+    "direction": [[np.nan], ["a"], [1.5]],
+    "description": [["a\0b"]],
+}
+
+
+@trial("recorded episodes damaged")
+@pytest.mark.parametrize(("key", "values"), [(key, x) for key, row in CHANGES.items() for x in row])
+def test_published_values_that_no_episode_has_are_refused(key, values, episodes, tmp_path):
+    number = episodes[0].length + (key in ("direction", "description"))
+    path = save(tmp_path / "bad.npy", [changed(episodes[0], **{key: np.array(values * number)})])
+    with pytest.raises(UserError, match="no segment") as error:
+        read_episodes(path)
+    assert "\n" not in str(error.value)
 
 
 def test_damaged_files(episodes, tmp_path):

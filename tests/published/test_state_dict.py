@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 
+from oni_jax.published import state_dict
 from oni_jax.published.state_dict import find_network, find_number, find_table, read_checkpoint
 from oni_jax.settings.fields import UserError
 
@@ -62,6 +63,27 @@ def test_npz_files_are_read_without_pytorch(tmp_path, monkeypatch):
     assert found_in(read_checkpoint(str(path))) == {MARK}
     np.savez(path, a=np.array([object()]))
     assert "can't be read (ValueError)" in refusal(path)
+
+
+@pytest.mark.parametrize(
+    "array", [np.array(["a"]), np.ones(2, complex), np.zeros(2, "M8[s]"), np.zeros(2, "V2"), ONES > 0]
+)
+def test_weights_that_are_no_numbers_are_refused(array):
+    with pytest.raises(UserError, match=f"no numbers in {MARK}"):
+        find_network({MARK: array}, KINDS)
+
+
+@pytest.mark.parametrize("value", ["x", None, np.array("x"), np.nan, np.array(1j), 10**400, [[1], [1, 2]], {"a": 1}])
+def test_values_that_are_no_single_number_are_found_neither_by_name_nor_in_a_table(value):
+    assert find_number({"mean": value}, ("mean",)) is None
+    assert find_table({"x": {0.5: value}}, (0.5,)) is None
+
+
+def test_npz_that_grows_beyond_memory_is_not_unpacked(tmp_path, monkeypatch):
+    path = tmp_path / "a.npz"
+    np.savez_compressed(path, **{MARK: np.zeros(1 << 16)})  # type: ignore
+    monkeypatch.setattr(state_dict, "memory_bytes", lambda: 1 << 16)
+    assert "too large for this machine's memory" in refusal(path)
 
 
 def test_missing_pytorch_is_one_line(tmp_path, monkeypatch):

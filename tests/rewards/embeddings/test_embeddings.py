@@ -269,3 +269,10 @@ def test_bad_folders_are_one_line(tmp_path, monkeypatch):
     (tmp_path / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
     with pytest.raises(UserError, match="embeddings.word_embeddings.weight"):
         bert.load_bert(str(tmp_path))
+    tensor = json.dumps({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    nan = len(tensor).to_bytes(8, "little") + tensor + np.float32(np.nan).tobytes()
+    for weights in (b"\xff" * 8 + b"{}", b"\xff" * 7 + b"\0{}", nan, nan[:-1]):
+        (tmp_path / "model.safetensors").write_bytes(weights)
+        with pytest.raises(UserError, match="holds no BERT") as refused:
+            bert.load_bert(str(tmp_path))
+        assert "word_embeddings" not in str(refused.value)
