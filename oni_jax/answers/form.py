@@ -28,6 +28,7 @@ from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.envs.base import Language
 from oni_jax.host.files import write_atomically
 from oni_jax.settings.fields import UserError, caption_bytes, caption_text, nearest_first
+from oni_jax.settings.json_text import parsed
 from oni_jax.types import Item
 
 FORMAT = "oni_jax answers 1"
@@ -165,7 +166,7 @@ def _bounded(path: str, file: IO[bytes]) -> Iterator[bytes]:
 
 def _header(path: str, line: bytes, languages: Mapping[str, Language]) -> Header:
     try:
-        found = json.loads(line)
+        found = parsed(line)
         if not isinstance(found, dict) or found.get("format") != FORMAT:
             raise ValueError(f"its first line is no header with the format {FORMAT!r}")
         texts = {name: _words(found, name) for name in ("environment", "kind", "model", "recorded", "licence")}
@@ -176,7 +177,7 @@ def _header(path: str, line: bytes, languages: Mapping[str, Language]) -> Header
             raise ValueError("`goals` is no list of short texts")
         if len({*goals}) < len(goals):
             raise ValueError("`goals` names one twice")
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise UserError(f"answers {path}: is no file of recorded answers: {_short(error)}") from None
     header = Header(texts["environment"], texts["kind"], tuple(goals), *(texts[name] for name in Header._fields[3:]))
     if not header.model:

@@ -17,7 +17,8 @@ import numpy as np
 import oni_jax
 from oni_jax.answers.answerer import SERVER, find_answerer
 from oni_jax.answers.answerer import shipped as shipped_answers
-from oni_jax.host.files import ScratchFolder, write_atomically
+from oni_jax.host.files import ScratchFolder, read_regular, write_atomically
+from oni_jax.host.json_files import MAX_JSON_BYTES
 from oni_jax.host.reporting import report
 from oni_jax.host.run_files import CHECKPOINTS, last_row
 from oni_jax.networks.policy import policy_and_shapes
@@ -49,6 +50,7 @@ from oni_jax.runs.shared_file import (
 )
 from oni_jax.settings.config import Config, check_values, config_from_json, config_to_json
 from oni_jax.settings.fields import UserError
+from oni_jax.settings.json_text import parsed_object
 from oni_jax.types import PyTree
 
 MAX_CARD_BYTES = 1 << 16
@@ -205,11 +207,12 @@ def _scores(folder: str) -> dict[str, Any]:
     found = {}
     for path in sorted(glob.glob(os.path.join(glob.escape(folder), "evaluation*.json"))):
         try:
-            tree = json.loads(pathlib.Path(path).read_bytes())
+            tree = parsed_object(read_regular(path, MAX_JSON_BYTES))
             for each in (*tree["evaluations"], *([tree["other"]] if "other" in tree else [])):
                 each.pop("episodes", None)
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            continue  # none of launch.evaluate's
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            report(f"{path}: is left out: it can't be read, or is none of launch.evaluate --json ({error})")
+            continue
         found[os.path.basename(path)] = tree
     return {"last_row": row, "evaluations": found}
 

@@ -13,10 +13,12 @@ def parsed(text: str | bytes) -> Any:
     """Parses JSON.
 
     Raises:
-        ValueError: it is none, nested too deeply, or holds a number that is not finite, or no float can hold.
+        ValueError: it is none, nested too deeply, an object has a name twice, or no float can hold a number.
     """
     try:
-        return json.loads(text, parse_constant=_finite, parse_float=_finite, parse_int=_whole)
+        return json.loads(
+            text, parse_constant=_finite, parse_float=_finite, parse_int=_whole, object_pairs_hook=_object
+        )
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
@@ -30,6 +32,14 @@ def _finite(text: str) -> float:
 def _whole(text: str) -> int:
     _finite(text)  # a number that is no float ends whoever computes with it
     return int(text)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"it holds {next(name for name in names if names.count(name) > 1)!a:.80} twice")
+    return found
 
 
 def sealed(about: Mapping[str, Any]) -> dict[str, Any]:

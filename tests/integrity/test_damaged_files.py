@@ -15,6 +15,7 @@ from oni_jax.runs import kept
 from oni_jax.runs.kept import as_trained
 from oni_jax.runs.message_counts import FILE_NAME, MessageCounts
 from oni_jax.runs.run import Run
+from oni_jax.runs.sharing import _scores
 from oni_jax.settings.config import Config, config_to_json
 from oni_jax.settings.fields import UserError, with_values
 from oni_jax.settings.json_text import parsed, parsed_object, sealed
@@ -44,6 +45,7 @@ TEXTS = {
     "deep objects": b'{"a":' * 100_000,
     "huge number": b'{"env_steps": 1' + b"0" * 5000 + b"}\n",
     "number that no float holds": b'{"env_steps": 1' + b"0" * 400 + b', "secs": 1}\n',
+    "name twice": b'{"env_steps": 1, "secs": 1, "env_steps": 2}\n',
     "infinite": b'{"env_steps": 1e999, "secs": 1}\n',
     "NaN": b'{"env_steps": NaN, "secs": NaN}\n',
     "other types": b'{"env_steps": [], "secs": {}, "state": 3, "mean_return": "x"}\n',
@@ -170,6 +172,19 @@ def test_recording_that_is_none_is_left_out_of_a_report(run, kind):
 
 
 @trial("report's files")
+@pytest.mark.parametrize("kind", [*NO_FILES, *TEXTS, "other checksum"])
+def test_evaluation_that_is_none_is_not_exported(run, capsys, kind):
+    content = json.dumps({"evaluations": [{"player": "a", "episodes": []}]})
+    (run / "evaluation.json").write_text(content)
+    assert _scores(str(run))["evaluations"] == {"evaluation.json": {"evaluations": [{"player": "a"}]}}
+    other = {"other checksum": lambda path: path.write_text(content.replace("]}]}", ']}], "checksum": 5}'))}
+    (DAMAGES | NO_FILES | other)[kind](run / "evaluation.json")
+    assert capsys.readouterr().out == ""
+    assert _scores(str(run))["evaluations"] == {}
+    assert capsys.readouterr().out.count("evaluation.json: is left out") == 1
+
+
+@trial("report's files")
 def test_linked_folder_of_recordings_is_not_followed(run, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "best1-a.gif").write_bytes(b"GIF89a")
@@ -211,7 +226,17 @@ def test_sealed_object_that_is_changed_is_refused():
 
 
 @pytest.mark.parametrize(
-    "text", ["NaN", "1e999", "-Infinity", "[" * 100_000, '{"a":' * 100_000, "1" + "0" * 5000, "-1" + "0" * 400]
+    "text",
+    [
+        "NaN",
+        "1e999",
+        "-Infinity",
+        "[" * 100_000,
+        '{"a":' * 100_000,
+        "1" + "0" * 5000,
+        "-1" + "0" * 400,
+        '{"a":1,"a":1}',
+    ],
 )
 def test_json_that_is_not_plain_raises_one_kind_of_error(text):
     with pytest.raises(ValueError):

@@ -175,8 +175,8 @@ FAULTS: Mapping[str, tuple[str, str]] = {
         "it is set aside for an older checkpoint, with a line",
     ),
     "report's files": (
-        "a file in `recordings/` is no GIF or MP4",
-        "it is left out of the report, which says so",
+        "a file in `recordings/` is no GIF or MP4, an evaluation beside a run is damaged, or a link or a pipe",
+        "it is left out of the report, or of the card of `launch.export`; a line says so",
     ),
 }
 
