@@ -11,7 +11,7 @@ from oni_jax.runs.experiment import experiment_folder
 from oni_jax.runs.run import MAX_BYTES, Run, nearest_run
 from oni_jax.settings.config import Config, check_values, config_from_json
 from oni_jax.settings.fields import UserError, nearest_first, settings, with_values
-from oni_jax.settings.json_text import parsed, unsealed
+from oni_jax.settings.json_text import RUN_ID, parsed, unsealed
 from oni_jax.settings.run import RunConfig
 
 FOLDER = pathlib.Path(__file__).with_name("configs")
@@ -43,7 +43,7 @@ def load(name: str) -> Config:
     known = {field.name for field, _ in settings(config)}
     sections = unsealed(parsed(text))
     others = [section for term in sections.pop("others", ()) for section in term.values()]
-    unknown = {key for section in (*sections.values(), *others) for key in section} - known
+    unknown = {key for section in (*sections.values(), *others) for key in section} - known - {RUN_ID}
     if unknown:
         raise UserError(f"--config {name}: there is no setting {', '.join(sorted(unknown))}; correct the file")
     return config

@@ -8,13 +8,13 @@ from typing import Any, Protocol
 
 from oni_jax.host.files import append_atomically, open_to_append, write_atomically
 from oni_jax.host.reporting import report
-from oni_jax.host.run_files import METRICS
+from oni_jax.host.run_files import METRICS, run_id
 from oni_jax.host.slow_disk import reported_if_slow
 from oni_jax.metrics.rows import Row, plain_row
 from oni_jax.metrics.tensorboard_sink import TensorBoardSink
 from oni_jax.metrics.wandb_sink import WandbSink
 from oni_jax.settings.fields import UserError
-from oni_jax.settings.json_text import sealed
+from oni_jax.settings.json_text import RUN_ID, sealed
 from oni_jax.settings.run import RunConfig
 
 MAX_ROW_BYTES = 1 << 20
@@ -60,9 +60,14 @@ class JsonlSink:
     """A file with one JSON object per line, of numbers and words, and its checksum; appends to an earlier start's.
 
     A last line that a crash cut off is removed, so that every line can be parsed.
+
+    Args:
+        path: path of the file.
+        run_id: id of the run whose rows they are; empty: none.
     """
 
-    def __init__(self, path: str | os.PathLike):
+    def __init__(self, path: str | os.PathLike, run_id: str = ""):
+        self._run = {RUN_ID: run_id} if run_id else {}
         self._file = open_to_append(path)
         size = self._file.seek(0, os.SEEK_END)
         self._file.seek(max(0, size - MAX_ROW_BYTES))
@@ -70,7 +75,9 @@ class JsonlSink:
         self._file.truncate(size - len(tail) + tail.rfind(b"\n") + 1)
 
     def write(self, step: int, row: Row) -> None:
-        append_atomically(self._file, (json.dumps(sealed({"step": step, **plain_row(row)})) + "\n").encode())
+        append_atomically(
+            self._file, (json.dumps(sealed({"step": step, **plain_row(row), **self._run})) + "\n").encode()
+        )
 
     def close(self) -> None:
         self._file.close()
@@ -93,7 +100,7 @@ def build_sinks(
     path = pathlib.Path(folder)
     try:
         sinks: list[Sink] = [
-            JsonlSink(path / METRICS),
+            JsonlSink(path / METRICS, run_id(str(folder))),
             TensorBoardSink(path / "tensorboard", first_step, hparams),
         ]
     except OSError as error:

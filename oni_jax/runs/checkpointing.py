@@ -16,10 +16,11 @@ from oni_jax.host.files import check_regular
 from oni_jax.host.npz import from_npz, to_npz
 from oni_jax.host.orbax_quiet import quieten
 from oni_jax.host.reporting import report
-from oni_jax.host.run_files import SETTINGS, checkpoint_steps
+from oni_jax.host.run_files import SETTINGS, check_run_id, checkpoint_steps, kept_run_id, run_id
 from oni_jax.host.slow_disk import reported_if_slow
 from oni_jax.ops.checksums import check_arrays, check_finite, named_leaves, opened, sealed
 from oni_jax.settings.fields import UserError
+from oni_jax.settings.json_text import RUN_ID
 from oni_jax.types import PyTree
 
 ARRAYS = ("state", "reward", "acting")  # the parts of a checkpoint that orbax writes as arrays
@@ -52,6 +53,7 @@ class Checkpoints:
     def __init__(self, directory: str, keep: int = 3, milestone_secs: float = 0.0):
         quieten()
         self._directory = os.path.abspath(directory)
+        self.run_id = kept_run_id(os.path.dirname(self._directory))
         self._problem = ""  # why the last save failed
         self._last_step = -1  # the last saved one
         self._left: list[tuple[str, int]] = []  # directories of before, and the last step saved there
@@ -125,7 +127,7 @@ class Checkpoints:
         if saved.acting:
             arrays["acting"] = {"npz": to_npz(saved.acting)}
         parts: dict[str, Any] = {name: ocp.args.StandardSave(tree) for name, tree in arrays.items()}
-        progress = {**saved.progress, PARTS: sorted(parts)}
+        progress = {**saved.progress, PARTS: sorted(parts), **({RUN_ID: self.run_id} if self.run_id else {})}
         parts["progress"] = ocp.args.JsonSave(sealed(progress, arrays))
         self._last_step = step
         try:
@@ -171,7 +173,7 @@ class Checkpoints:
             if os.path.isdir(os.path.join(self.path(step), name)):
                 parts[name] = ocp.args.StandardRestore()
         restored = self._manager.restore(step, args=ocp.args.Composite(**parts))
-        progress, sums = _opened_progress(step, restored["progress"])
+        progress, sums = _opened_progress(step, restored["progress"], run_id(os.path.dirname(self._directory)))
         missing = set(progress.pop(PARTS, ())) - set(parts)
         if missing:
             raise ValueError(f"{', '.join(sorted(missing))} is missing")
@@ -337,12 +339,19 @@ def _restore_part(path: str, name: str, like: PyTree) -> PyTree:
 def _sums(path: str) -> Mapping[str, int]:
     """Reads the checksums of a checkpoint's arrays. Raises ValueError: they are damaged."""
     found = _reader(ocp.JsonCheckpointHandler).restore(os.path.join(path, "progress"))
-    return _opened_progress(int(os.path.basename(path)), found)[1]
+    directory, step = os.path.split(path)
+    return _opened_progress(int(step), found, run_id(os.path.dirname(directory)))[1]
 
 
-def _opened_progress(step: int, found: Any) -> tuple[dict[str, Any], Mapping[str, int]]:
-    """Returns the progress of a checkpoint, and the checksums of its arrays. Raises ValueError: they are damaged."""
+def _opened_progress(step: int, found: Any, run: str) -> tuple[dict[str, Any], Mapping[str, int]]:
+    """Returns the progress of a checkpoint, and the checksums of its arrays.
+
+    Raises:
+        ValueError: they are damaged, or of another run than that of this id.
+    """
     progress, sums = opened(found)
+    check_run_id(progress, run)
+    progress.pop(RUN_ID, None)
     if progress.get("env_steps", step if sums else None) != step:
         raise ValueError(f"its progress is of {progress.get('env_steps')!r:.40} steps")
     return progress, sums

@@ -1,5 +1,6 @@
 """Learning curves from metrics.jsonl, of a run, and of runs that differ only in their seeds."""
 
+import collections
 import dataclasses
 import os
 import re
@@ -11,7 +12,7 @@ import numpy as np
 from oni_jax.envs.nethack.tasks import GOAL_REWARD, TASKS
 from oni_jax.host.files import open_regular
 from oni_jax.host.reporting import report
-from oni_jax.host.run_files import METRICS
+from oni_jax.host.run_files import METRICS, is_of_run, run_id
 from oni_jax.ops import episode_sums
 from oni_jax.ops.statistics import interquartile_mean, stratified_bootstrap
 from oni_jax.rewards.registry import term_labels
@@ -35,6 +36,7 @@ OF_EPISODES = ("mean_", "episode/")  # beginnings of the names of means that are
 INTRINSIC_RETURN = f"episode/{episode_sums.INTRINSIC_RETURN}<type>"  # stands for those of a run's rewards
 EPISODE_SUCCESS = "episode/success"  # mean for environments whose episodes say whether they succeeded
 SEPARATORS = "/_-. =,"
+DAMAGED, FOREIGN = "damaged row is/damaged rows are", "row of another run is/rows of another run are"
 MAX_NAMED = 3  # settings in the name of a curve
 # Settings of annotation that runs of one curve may differ in: a seed, addresses, files and limits of requests.
 LOCAL = (
@@ -86,16 +88,16 @@ def read_curves(run: Run, metrics: Collection[str], label: str) -> Curves:
     config, path = run.config, os.path.join(run.folder, METRICS)
     wanted = {"mean_return", EPISODES, EPISODE_SUCCESS, *metrics}
     wanted |= {name for metric in metrics for name in names_by_reward(metric, labels_of(config))}
-    names = ("env_steps", "secs", *sorted(wanted))
+    names, of_run = ("env_steps", "secs", *sorted(wanted)), run_id(run.folder)
     try:
         with open_regular(path) as file:
             lines = (line for line in file if line.endswith(b"\n"))  # an unfinished last one is being written
-            found = [_numbers(line, names) for line in lines]
+            found = [_numbers(line, names, of_run) for line in lines]
     except OSError as error:
         raise UserError(f"{path}: can't be read ({error.strerror}); name a run that has trained") from None
-    rows = _without_repeats(row for row in found if row is not None)
-    if num_damaged := sum(row is None for row in found):
-        report(f"{path}: {counted(num_damaged, 'damaged row is', 'damaged rows are')} left out")
+    rows = _without_repeats(row for row in found if not isinstance(row, str))
+    for words, number in collections.Counter(row for row in found if isinstance(row, str)).items():
+        report(f"{path}: {counted(number, *words.split('/'))} left out")
     if not rows:
         raise UserError(f"{path}: holds no rows yet; wait for the run's first --log_every_sec")
     env_steps, hours, *columns = np.stack(rows, axis=1)
@@ -122,16 +124,21 @@ def labels_of(config: Config) -> tuple[str, ...]:
     return term_labels(config)
 
 
-def _numbers(line: bytes, names: Sequence[str]) -> np.ndarray | None:
-    """Returns a row's numbers of these names, [K] float64; None: it is damaged, or lacks one of the first two."""
+def _numbers(line: bytes, names: Sequence[str], of_run: str) -> np.ndarray | str:
+    """Returns a row's numbers of these names, [K] float64; DAMAGED, also where it lacks one of the first two; FOREIGN.
+
+    of_run: id of the run.
+    """
     try:
         row = parsed_object(line)
+        if not is_of_run(row, of_run):
+            return FOREIGN
         # The names of older files.
         row |= {name.replace("_share", "_fraction"): x for name, x in row.items() if name.endswith("_share")}
         numbers = [float(x) if type(x := row.get(name, "")) in (int, float) else np.nan for name in names]
     except (ValueError, OverflowError):
-        return None
-    return np.array(numbers) if np.isfinite(numbers[:2]).all() else None
+        return DAMAGED
+    return np.array(numbers) if np.isfinite(numbers[:2]).all() else DAMAGED
 
 
 def _without_repeats(rows: Iterable[np.ndarray]) -> list[np.ndarray]:

@@ -8,7 +8,7 @@ from oni_jax.envs.registry import env_spec
 from oni_jax.host.files import write_atomically
 from oni_jax.host.held_folders import held_folder, is_held
 from oni_jax.host.reporting import report
-from oni_jax.host.run_files import SETTINGS
+from oni_jax.host.run_files import SETTINGS, kept_run_id
 from oni_jax.host.runtime import StopRequest
 from oni_jax.networks.registry import AUTO
 from oni_jax.runs.plan import with_chosen_encoder, with_chosen_env
@@ -47,10 +47,14 @@ def is_running(folder: str) -> bool:
     return is_held(folder)
 
 
-def write_settings(config: Config, folder: str) -> None:
-    """Writes config.json atomically. Raises UserError when it can't be written."""
+def write_settings(config: Config, folder: str, run_id: str = "") -> None:
+    """Writes config.json atomically. Raises UserError when it can't be written.
+
+    run_id: id of the run; empty: that which its folder holds, see `kept_run_id`.
+    """
+    text = config_to_json(of_all_processes(config), with_sum=True, run_id=run_id or kept_run_id(folder))
     try:
-        write_atomically(_settings_path(folder), config_to_json(of_all_processes(config), with_sum=True).encode())
+        write_atomically(_settings_path(folder), text.encode())
     except OSError as error:
         path = _settings_path(folder)
         raise UserError(f"--train_dir: {path} can't be written ({error.strerror}); choose another") from None

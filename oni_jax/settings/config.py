@@ -20,7 +20,7 @@ from oni_jax.settings.fields import (
     value_from_python,
     with_values,
 )
-from oni_jax.settings.json_text import is_sealed, parsed, sealed, unsealed
+from oni_jax.settings.json_text import RUN_ID, is_sealed, parsed, sealed, unsealed
 from oni_jax.settings.learning import (
     LearnerConfig,
     NetworkConfig,
@@ -118,10 +118,13 @@ def with_values_of(config: Config, given: Mapping[str, Any]) -> Config:
     return dataclasses.replace(each[0], others=tuple((part.reward, part.annotation) for part in each[1:]))
 
 
-def config_to_json(config: Config, with_sum: bool = False) -> str:
+def config_to_json(config: Config, with_sum: bool = False, run_id: str = "") -> str:
     """Returns a JSON object of the sections, with those of further rewards under `others`. Secrets are left out.
 
-    with_sum: and with a checksum.
+    Args:
+        config: settings.
+        with_sum: adds a checksum.
+        run_id: id of the run that has them, beside its settings; empty: none.
     """
 
     def tree(parts: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,6 +135,8 @@ def config_to_json(config: Config, with_sum: bool = False) -> str:
 
     others = [tree({**sections(reward), **sections(annotation)}) for reward, annotation in config.others]
     found = {**tree(sections(config)), **({"others": others} if others else {})}
+    if run_id:
+        found["run"][RUN_ID] = run_id
     return json.dumps(sealed(found) if with_sum else found, indent=2) + "\n"
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 SUM = "checksum"  # name in an object, of the sum of all else in it
+RUN_ID = "run_id"  # name in an object, of the run that it is of; earlier versions' objects lack it
 
 
 def parsed(text: str | bytes) -> Any:

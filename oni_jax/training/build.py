@@ -72,7 +72,7 @@ def _train(plan: Plan, stop: StopRequest, peers: SingleProcess | Peers, makers: 
         peers.check_settings(config)  # also waits for the folder
         training = build_training(plan, folder, stack, peers, makers)
         if peers.is_primary:
-            write_settings(config, folder)
+            write_settings(config, folder, training.run_id)
             if differing := keep_files(plan, folder):
                 report(f"changed since this run was last started: {', '.join(differing)}")
         if not stop or peers.num > 1:

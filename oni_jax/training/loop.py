@@ -32,6 +32,7 @@ from oni_jax.runs.labels import asked, labels_by
 from oni_jax.runs.plan import Plan
 from oni_jax.settings.config import Config, hparams
 from oni_jax.settings.fields import UserError, printable
+from oni_jax.settings.json_text import RUN_ID
 from oni_jax.show.live.view import NullView, PlainView, build_view
 from oni_jax.training.gauges import Gauges
 from oni_jax.training.labels import LABEL_COUNTS, label_row, of_servers
@@ -90,6 +91,7 @@ class Training:
         self._held = HeldFolder(folder) if checkpoints else None
         self.learner, self._world, self._annotator = learner, world, annotator
         self._checkpoints, self._peers, self.progress = checkpoints, learner.peers, progress
+        self.run_id = checkpoints.run_id if checkpoints else ""  # the primary process's
         self._stats = RollingStats(world.spec.episode_stats, config.run.stats_avg, world.spec.achievements)
         self._last_of = [*_task(config), *world.spec.episode_stats, *learner.reward.paying]
         if list(progress.last_of) != self._last_of:  # other columns, or another task's
@@ -154,7 +156,7 @@ class Training:
                 if is_primary:
                     state = DIED if sys.exception() else UNSAVED if unsaved else self._state()
                     summary = {**self.summary(), "state": state}
-                    write_json(os.path.join(self._folder, SUMMARY), summary)
+                    write_json(os.path.join(self._folder, SUMMARY), {**summary, RUN_ID: self.run_id})
                     mean_return = self._stats.row().get("mean_return")
                     if line := beside_random_play(self._config.env, mean_return, self._num_averaged()):
                         report(line)
@@ -202,7 +204,7 @@ class Training:
     def leave(self, stop: StopRequest) -> None:
         """Ends a run, in one process, that was asked to stop while it started."""
         if not os.path.exists(path := os.path.join(self._folder, SUMMARY)):
-            write_json(path, {**self.summary(), "state": STOPPED})
+            write_json(path, {**self.summary(), "state": STOPPED, RUN_ID: self.run_id})
         report(f"{stop.reason}: left before the first step; the same command starts it again")
 
     def _loop(self, stop: StopRequest, sinks: Any, view: Any) -> Row:
@@ -333,7 +335,7 @@ class Training:
         checkpoints.follow(os.path.join(self._folder, CHECKPOINTS))
         if not os.path.exists(path := os.path.join(self._folder, SETTINGS)):
             report(f"{path} is missing: it is written")
-            write_settings(self._config, self._folder)
+            write_settings(self._config, self._folder, self.run_id)
 
     def _row(self, metrics: Scalars) -> Row:
         row = self._counted(metrics)

@@ -166,6 +166,12 @@ FAULTS: Mapping[str, tuple[str, str]] = {
         "`config.json` is damaged, or was edited",
         "a line. Where it is no settings any more, the program ends with it, and exit code 2",
     ),
+    "files of another run": (
+        "a summary, rows of metrics, a checkpoint or the settings of another run take the place of a run's",
+        "each names its run: the summary counts as damaged, rows are left out and counted, a checkpoint is set aside "
+        "for an older one, with a line; without one the run is not resumed. Files of versions without such names may "
+        "be any run's",
+    ),
     "kept files damaged": (
         "what a run keeps of plugins and prompts is damaged",
         "a line; the files of today, where they were, are used in its place",
