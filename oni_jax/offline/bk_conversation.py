@@ -25,7 +25,7 @@ from oni_jax.answers.answerer import answered_by, open_questions
 from oni_jax.envs.registry import env_spec
 from oni_jax.host.files import read_regular, write_atomically
 from oni_jax.host.held_folders import held_folder
-from oni_jax.host.json_files import MAX_JSON_BYTES, other_settings
+from oni_jax.host.json_files import MAX_JSON_BYTES, other_settings, read_json
 from oni_jax.host.reporting import report
 from oni_jax.host.runtime import StopRequest
 from oni_jax.offline.bk_config import WriteGoals, WritePotential
@@ -35,13 +35,14 @@ from oni_jax.runs.plan import Plan
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError, settings
-from oni_jax.settings.json_text import parsed, parsed_object, sealed
+from oni_jax.settings.json_text import SUM, parsed, parsed_object, sealed, sum_of
 from oni_jax.types import Item
 
 NUM_EPISODES = 32  # episodes of random actions, where none were recorded
 CHARS_PER_TOKEN, TOKENS_PER_TURN = 4, 3
 ANSWERS, SETTINGS = "answers.jsonl", "settings.json"
-TEXT = "answer"  # name in a line of the former
+TEXT, AFTER = "answer", "after"  # names in a line of the former; the latter: sum of all before it
+_HINT = "remove it and those below, which are asked for again"
 
 Ask = Callable[..., Awaitable[str]]  # (turns, item that they ask about; (): none) -> answer
 
@@ -139,7 +140,7 @@ def _open_folder(folder: str, settings: Mapping[str, Any], result: str) -> list[
         texts = []
         if os.path.exists(path):
             content = read_regular(path, MAX_JSON_BYTES, follows_links=True)
-            texts = [_text(line, number) for number, line in enumerate(content.splitlines(), 1)]
+            texts = _texts(content, _sum_before(folder))
     except (OSError, ValueError) as error:
         raise UserError(f"--reward_dir {folder}: can't be read or written ({error})") from None
     if texts:
@@ -150,17 +151,28 @@ def _open_folder(folder: str, settings: Mapping[str, Any], result: str) -> list[
     return texts
 
 
-def _text(line: bytes, number: int) -> str:
-    """Returns the answer of a line. Raises ValueError: it is damaged."""
+def _texts(content: bytes, before: int) -> list[str]:
+    """Returns the answers of a file. Raises ValueError: a line is damaged, or does not follow those before it."""
+    texts = []
+    for number, line in enumerate(content.splitlines(), 1):
+        text, after = _text(line, number)
+        if after not in (None, before):  # None: an earlier version's
+            raise ValueError(f"line {number} of {ANSWERS}: does not follow what was asked before; {_HINT}")
+        texts.append(text)
+        before = _sum_after(before, text)
+    return texts
+
+
+def _text(line: bytes, number: int) -> tuple[str, Any]:
+    """Returns the answer of a line, and the sum of those that it follows. Raises ValueError: it is damaged."""
     try:
         found = parsed(line)
-        text = found if isinstance(found, str) else parsed_object(line).get(TEXT)  # the former: an earlier version's
-        if not isinstance(text, str):
+        about = {TEXT: found} if isinstance(found, str) else parsed_object(line)  # the former: an earlier version's
+        if not isinstance(text := about.get(TEXT), str):
             raise ValueError("it holds no text")
-        return text
+        return text, about.get(AFTER)
     except ValueError as error:
-        hint = "remove it and those below, which are asked for again"
-        raise ValueError(f"line {number} of {ANSWERS}: {error}; {hint}") from None
+        raise ValueError(f"line {number} of {ANSWERS}: {error}; {_HINT}") from None
 
 
 def _keep_settings(folder: str, settings: Mapping[str, Any], has_answers: bool) -> None:
@@ -177,15 +189,28 @@ def _keep_settings(folder: str, settings: Mapping[str, Any], has_answers: bool) 
         raise UserError(f"--reward_dir {folder}: can't be read or written ({error})") from None
 
 
-def _write_answers(folder: str, answers: Sequence[str]) -> None:
-    text = "".join(json.dumps(sealed({TEXT: answer})) + "\n" for answer in answers)
-    write_atomically(os.path.join(folder, ANSWERS), text.encode())
+def _write_answers(folder: str, answers: Sequence[str], before: int) -> None:
+    lines = []
+    for answer in answers:
+        lines.append(json.dumps(sealed({TEXT: answer, AFTER: before})) + "\n")
+        before = _sum_after(before, answer)
+    write_atomically(os.path.join(folder, ANSWERS), "".join(lines).encode())
+
+
+def _sum_before(folder: str) -> int:
+    """Returns the checksum of a conversation's settings, which its first answer follows; 0: an earlier version's."""
+    found = read_json(os.path.join(folder, SETTINGS))
+    return found.get(SUM, 0) if isinstance(found, dict) else 0
+
+
+def _sum_after(before: int, answer: str) -> int:
+    return sum_of({TEXT: answer, AFTER: before})
 
 
 def _write_all(folder: str, settings: Mapping[str, Any], answers: Sequence[str]) -> None:
     """Writes a conversation to another folder, where it can go on. Raises OSError, UserError."""
     _keep_settings(folder, settings, has_answers=False)
-    _write_answers(folder, answers)
+    _write_answers(folder, answers, _sum_before(folder))
 
 
 def _hold(
@@ -196,7 +221,7 @@ def _hold(
     stop: StopRequest,
 ) -> None:
     """Gives a conversation the answers that are there, and then the server's, which are written down."""
-    known = iter(list(answers))
+    known, before = iter(list(answers)), _sum_before(folder)
 
     async def run() -> None:
         async with make_client(question.config, question.prompt) as client:
@@ -214,7 +239,7 @@ def _hold(
                     assert asker
                     text = await _ask(asker, turns, question.config, stop)
                 answers.append(text)
-                _write_answers(folder, answers)
+                _write_answers(folder, answers, before)
                 return text
 
             await conversation.hold(ask)

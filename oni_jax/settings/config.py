@@ -133,10 +133,10 @@ def config_to_json(config: Config, with_sum: bool = False, run_id: str = "") -> 
             for name, part in parts.items()
         }
 
+    parts = tree(sections(config))
     others = [tree({**sections(reward), **sections(annotation)}) for reward, annotation in config.others]
-    found = {**tree(sections(config)), **({"others": others} if others else {})}
-    if run_id:
-        found["run"][RUN_ID] = run_id
+    named = {"run": {**parts["run"], RUN_ID: run_id}} if run_id else {}
+    found = {**parts, **named, **({"others": others} if others else {})}
     return json.dumps(sealed(found) if with_sum else found, indent=2) + "\n"
 
 

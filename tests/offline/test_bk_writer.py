@@ -140,6 +140,17 @@ def test_damaged_answer_of_a_conversation_is_refused(tmp_path, capsys):
         assert write_potential.main([*words, "--num_rounds", "2"]) == 2
         error = capsys.readouterr().err
         assert "line 1 of answers.jsonl" in error and error.count("\n") == 1 and path.read_text() == damaged
+    path.write_text(text)
+    assert write_potential.main([*words, "--num_rounds", "3"]) == 0
+    first, second, third = path.read_text().splitlines(keepends=True)
+    other = ["--root_env", NAME, "--reward_dir", str(tmp_path / "q"), "--babyai_size", "9", "--num_samples", "2"]
+    assert write_potential.main([*other, "--num_rounds", "1"]) == 0
+    theirs = (tmp_path / "q" / "answers.jsonl").read_text()
+    for lines, number in (([first, third], 2), ([second, first], 1), ([first, first], 2), ([third], 1), ([theirs], 1)):
+        path.write_text("".join(lines))
+        capsys.readouterr()
+        assert write_potential.main([*words, "--num_rounds", "3"]) == 2
+        assert f"line {number} of answers.jsonl: does not follow" in capsys.readouterr().err
     path.write_text(json.dumps(json.loads(text)["answer"]) + "\n")  # as an earlier version wrote it
     assert write_potential.main([*words, "--num_rounds", "2"]) == 0
     assert "1 answers are there already" in capsys.readouterr().out

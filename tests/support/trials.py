@@ -137,8 +137,10 @@ FAULTS: Mapping[str, tuple[str, str]] = {
         "and leaves no process",
     ),
     "conversation damaged": (
-        "`answers.jsonl` of `write_potential` or `write_goals` is damaged",
-        "each answer has a checksum: the program names the line that is damaged, and asks nothing; exit code 2",
+        "`answers.jsonl` of `write_potential` or `write_goals` is damaged, its lines are mixed up, or it is that of "
+        "another conversation",
+        "each answer has a checksum, and one of all before it: the program names the line that is damaged, or does "
+        "not follow, and asks nothing; exit code 2",
     ),
     "evaluation damaged": (
         "a file of `launch.evaluate --json` is damaged",
