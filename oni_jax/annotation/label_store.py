@@ -22,6 +22,7 @@ import urllib.parse
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
+from oni_jax.annotation.store_log import keep_damaged
 from oni_jax.annotation.store_schema import (
     EARLIER_SCHEMA,
     IS_WHOLE,
@@ -220,6 +221,9 @@ class LabelStore:
 
     def _open(self) -> sqlite3.Connection:
         self._check_files()
+        if copy := keep_damaged(f"{self.path}-wal"):
+            lost = f"answers that were committed last may be lost, and are asked for again; {copy} is a copy of it"
+            report(f"label store {self.path}: its log is damaged: {lost}")
         waiting = f"label store {self.path}: another process holds it; waiting, {_UPGRADE_WAIT_SECS:.0f} s at most"
         with reported_after(_SLOW_SECS, waiting), self._locked(not self._disk.shares_memory, _UPGRADE_WAIT_SECS):
             try:

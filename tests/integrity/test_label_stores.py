@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from oni_jax.annotation.label_store import LabelStore
+from oni_jax.annotation.store_log import is_damaged
 from oni_jax.annotation.watched_store import FOLDER_SECS, LOOK_SECS, WatchedStore
 from oni_jax.settings.fields import UserError
 from tests.support.labelled import labelled
@@ -82,6 +83,74 @@ def test_no_damaged_store_gives_a_wrong_row(path, tmp_path):
         num_read += 1
         store.close()
     assert num_read > 5
+
+
+@pytest.fixture
+def killed(tmp_path) -> pathlib.Path:
+    """A store whose process was killed: its answers are in its log."""
+    path, source = tmp_path / "killed.sqlite", tmp_path / "live.sqlite"
+    store = LabelStore(str(source))
+    for row in ROWS[:20]:
+        store.put_many("m", "d", [row])
+    for suffix in ("", "-wal"):
+        shutil.copy(f"{source}{suffix}", f"{path}{suffix}")
+    store.close()
+    return path
+
+
+def read(path: pathlib.Path) -> int:
+    """Returns the number of answers, none of which is wrong."""
+    store = LabelStore(str(path))
+    found = store.all("m", "d")
+    store.close()
+    assert all(HELD[row.item] == row.answer for row in found)
+    return len(found)
+
+
+def flipped(place: float) -> Callable[[bytes], bytes]:
+    def change(content: bytes) -> bytes:
+        spoilt = bytearray(content)
+        spoilt[int(place * (len(content) - 1))] ^= 1
+        return bytes(spoilt)
+
+    return change
+
+
+LOGS: dict[str, Callable[[bytes], bytes]] = {
+    **{f"bit at {place}": flipped(place) for place in (0.0, 0.0001, 0.2, 0.5, 0.99, 1.0)},
+    "text": lambda content: b"a text" * 99,
+    "zeros": lambda content: bytes(len(content)),
+    "zeros within": lambda content: content[:9000] + bytes(9000) + content[18000:],
+}
+
+
+@trial("log damaged")
+@pytest.mark.parametrize("damage", LOGS)
+def test_damaged_log_is_noticed_and_kept(killed, damage, capsys):
+    log = pathlib.Path(f"{killed}-wal")
+    log.write_bytes(content := LOGS[damage](log.read_bytes()))
+    assert read(killed) < 20
+    assert capsys.readouterr().out.count("its log is damaged") == 1
+    copy = pathlib.Path(f"{log}.damaged")
+    assert copy.read_bytes() == content
+    read(killed)
+    assert capsys.readouterr().out == "" and len([*killed.parent.glob("killed*damaged*")]) == 1
+
+
+@pytest.mark.parametrize("end", [1, 9, 24, 4119, 4120])
+def test_log_that_a_kill_cut_off_or_that_was_begun_again_is_no_damaged_one(killed, end, capsys):
+    log = pathlib.Path(f"{killed}-wal")
+    os.truncate(log, log.stat().st_size - end)
+    assert read(killed) == 19 and capsys.readouterr().out == ""
+    database = sqlite3.connect(killed)
+    database.execute("PRAGMA journal_mode = WAL")
+    for _ in range(2):  # the second time over the frames of the first
+        database.execute("CREATE TABLE x AS SELECT zeroblob(90000)")
+        database.execute("DROP TABLE x")
+        database.execute("PRAGMA wal_checkpoint(FULL)")
+    database.execute("CREATE TABLE y (z)")
+    assert not is_damaged(log.read_bytes()) and len(log.read_bytes()) > 90_000
+    database.close()
 
 
 def overwrite(path: pathlib.Path) -> None:

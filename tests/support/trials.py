@@ -131,6 +131,11 @@ FAULTS: Mapping[str, tuple[str, str]] = {
         "rows of the label store are damaged",
         "each has a checksum: a damaged one is left out, a line counts them, and a run asks again and replaces them",
     ),
+    "log damaged": (
+        "the log of the label store (`labels.sqlite-wal`), which a killed run left, is damaged",
+        "a line; answers before the damage are read, a copy of the log is kept, and a run asks again for the rest. A "
+        "log that is missing, cut, or another store's is not noticed",
+    ),
     "program killed or stopped": (
         "a program that writes a folder is killed, or gets SIGTERM",
         "after a kill the same command starts again. At SIGTERM the program ends within seconds, without a traceback, "
