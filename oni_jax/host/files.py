@@ -98,7 +98,9 @@ def _regular(path: str | os.PathLike, flags: int, follows_links: bool = False) -
 
 
 def check_regular(folder: str) -> None:
-    """Raises OSError: a folder holds something else than regular files and folders, at any depth."""
+    """Raises OSError: a folder is a link, or holds something else than regular files and folders, at any depth."""
+    if os.path.islink(folder):
+        raise OSError(errno.EINVAL, "it is a link", folder)
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):

@@ -65,7 +65,9 @@ def keep_files(plan: Plan, folder: str) -> list[str]:
         now = Kept(os.getcwd(), plugins, prompts)
         _write(os.path.join(here, INDEX), json.dumps(sealed(now._asdict()), indent=2).encode())
     except OSError as error:
-        raise UserError(f"{error.filename or here}: can't be kept in {here} ({error.strerror})") from None
+        raise UserError(
+            f"{error.filename or here}: can't be kept in {here} ({error.strerror}); mend or move away the former"
+        ) from None
     pairs = [(before.prompts, prompts), *((before.plugins.get(name, {}), files) for name, files in plugins.items())]
     differing = [path for old, new in pairs for path, digest in new.items() if old.get(path, digest) != digest]
     return [*dict.fromkeys(differing)]  # plugins may share files

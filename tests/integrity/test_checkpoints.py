@@ -65,6 +65,19 @@ def test_older_checkpoint_is_read_in_place_of_one_with_damaged_notes(two, capfd,
 
 
 @trial("links and pipes")
+def test_link_in_the_place_of_a_checkpoint_is_not_followed(two, capsys):
+    (two / "200").rename(two.parent / "elsewhere")
+    (two / "200").symlink_to(two.parent / "elsewhere")
+    assert restore_params(str(two), {"kernel": jnp.zeros((3, 2))})[0] == 100
+    assert "it is a link" in capsys.readouterr().out
+    checkpoints = Checkpoints(str(two))
+    found = checkpoints.restore({"params": {"kernel": np.zeros((3, 2), np.float32)}})
+    checkpoints.close()
+    assert found and found.progress["env_steps"] == 100
+    assert (two / "200.unreadable").is_symlink() and (two.parent / "elsewhere" / "state").is_dir()
+
+
+@trial("links and pipes")
 @pytest.mark.parametrize("place", ["state/manifest.ocdbt", "reward/manifest.ocdbt", "_CHECKPOINT_METADATA"])
 def test_pipe_in_a_checkpoint_is_not_waited_for(two, place):
     path = two / "200" / place
