@@ -80,6 +80,7 @@ def train(
         report(f"{folder}: {steps:,} environment steps are done already; raise --train_for_env_steps")
         return Run(folder)
     report("starting: importing JAX and building the networks, some 10 s at the first start")
+    stop.awaits("JAX is imported and the networks are built")
     from oni_jax.training import build  # imports JAX, which takes seconds: after the checks
 
     with contextlib.ExitStack() as stack:
