@@ -84,8 +84,9 @@ def parity_words() -> str:
     newest = max(run["environment"] for run in here)
     speed = statistics.median(run["env_steps_per_sec"] for run in here if run["environment"] == newest)
     return (
-        f"NetHack's score, no LLM, {PARITY_STEPS / 1e6:g} M steps: return {measured} here ({len(here)} seeds, "
-        f"{speed:,.0f} steps/s), {known} published ({known.num_seeds}); standard errors."
+        f"On NetHack's score, without an LLM, the [return](docs/results/learning_parity.md) after {PARITY_STEPS / 1e6:g} M "
+        f"steps is {measured} here ({len(here)} seeds, {speed:,.0f} steps/s) and {known} in the published system "
+        f"({known.num_seeds} seeds); ± is the standard error."
     )
 
 
