@@ -35,4 +35,7 @@ def _row(study: Study, what: str, cases: Sequence[str]) -> list[str]:
     cells = by_cell(counted(study)["runs"])
     if lacking := {*cases} - cells.keys():
         raise UserError(f"{study.path}: the README needs its {', '.join(sorted(lacking))}; restore it")
-    return [f"[{what}](docs/results/{study.name}.md)", *(f"{study.shown[case]}: {page.at_the_end(cells[case], study.metric)}" for case in cases)]
+    return [
+        f"[{what}](docs/results/{study.name}.md)",
+        *(f"{study.shown[case]}: {page.at_the_end(cells[case], study.metric)}" for case in cases),
+    ]
