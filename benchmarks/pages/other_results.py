@@ -23,8 +23,8 @@ PARITY_TEXT = """
 python -m benchmarks.learning_parity --side defaults --json benchmarks/learning_parity.json  # needs half an hour
 ```
 
-The runs train by `none` on `NetHackScoreExtendedActions-v1`, with 2 x 20 games and batches of 1,024. The table has means
-over seeds with standard errors. [More](../measurements.md#learning-parity).
+The runs train by `none` on `NetHackScoreExtendedActions-v1`, with 2 x 20 games and batches of 1,024. The table has
+means over seeds with standard errors. [More](../measurements.md#learning-parity).
 """
 PARITY_NOTES = """
 - The published system was recorded on another machine, twice, and stops at 330 to 350 K steps.
@@ -85,8 +85,8 @@ def parity_words() -> str:
     speed = statistics.median(run["env_steps_per_sec"] for run in here if run["environment"] == newest)
     return (
         f"On NetHack's score, without an LLM, the [return](docs/results/learning_parity.md) after "
-        f"{PARITY_STEPS / 1e6:g} M steps is {measured} here ({len(here)} seeds, {speed:,.0f} steps/s) and {known} in the published system "
-        f"({known.num_seeds} seeds); ± is the standard error."
+        f"{PARITY_STEPS / 1e6:g} M steps is {measured} here ({len(here)} seeds, {speed:,.0f} steps/s) "
+        f"and {known} in the published system ({known.num_seeds} seeds); ± is the standard error."
     )
 
 
