@@ -24,10 +24,11 @@ python -m benchmarks.learning_parity --side defaults --json benchmarks/learning_
 ```
 
 The runs train by `none` on `NetHackScoreExtendedActions-v1`, with 2 x 20 games and batches of 1,024. The table has
-means over seeds with standard errors. [More](../measurements.md#learning-parity).
+means over seeds with standard errors.
 """
 PARITY_NOTES = """
-- The published system was recorded on another machine, twice, and stops at 330 to 350 K steps.
+- The published system was recorded on another machine, in two runs, which stop at 330 to 350 K steps.
+- With two runs a difference below a factor of two could hardly be seen.
 - At 500 K steps the means of two commits differ by up to 12.7 [1.0, 24.4]. Whether this is chance is not known.
 
 <details><summary>Each difference from the defaults, by an earlier commit; machines and commits</summary>
