@@ -25,7 +25,6 @@ by fixed rules gained nothing that we found.**
 FIGURE = "ellm"  # the study of the one figure
 READING = """<details><summary>How to read the table</summary>
 
-- A question links to its page, which has rows, figure, command, notes, machines and commits.
 - A study is a [sweep](sweeps.md) of cases and seeds. A curve's points are means of 100 episodes of training.
 - *At the end* is the mean of a curve's last tenth, *over the run* the mean of all its points.
 - *Effect* is the main contrast: the mean over seeds of a case minus that of its reference.
