@@ -43,8 +43,6 @@ python -m benchmarks.studies run catch_judge --jobs 2          # trains the runs
 python -m benchmarks.studies run catch_judge --jobs 2 --again  # trains all, into train_dir/studies/again; resumes
 ```
 
-`python` stands for `.venv/bin/python` after `make setup`.
-
 </details>
 """
 SIGNED = ("mean_return", "episode/intrinsic_return/")  # begin metrics that may be negative
