@@ -86,7 +86,7 @@ def parity_words() -> str:
     speed = statistics.median(run["env_steps_per_sec"] for run in here if run["environment"] == newest)
     return (
         f"On NetHack's score, without an LLM, the [return](docs/results/learning_parity.md) after "
-        f"{PARITY_STEPS / 1e6:g} M steps is {measured} here ({len(here)} seeds, {speed:,.0f} steps/s) "
+        f"{PARITY_STEPS / 1e6:g} M steps is {measured} here ({len(here)} seeds, {speed:,.0f} steps/s)\n"
         f"and {known} in the published system ({known.num_seeds} seeds); ± is the standard error."
     )
 
