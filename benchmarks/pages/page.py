@@ -99,8 +99,8 @@ def _page(study: Study, found: Sequence[Effect]) -> Iterator[str]:
         yield from (*(_sentence(study, effect) for effect in found), "")
     if kept["runs"]:
         yield from (*_shown_rows(study, kept), "", f"![{study.title}](../images/studies/{study.name}.png)", "")
-    unit = "minute" if (time := minutes(study, kept)) == "1" else "minutes"
-    needs = f"  # needs {time} {unit} on two cores" if time else ""
+    noun = "minute" if (time := minutes(study, kept)) == "1" else "minutes"
+    needs = f"  # needs {time} {noun} on two cores" if time else ""
     command = f"python -m benchmarks.studies run {study.name} --jobs {study.jobs} --again{needs}"
     yield from ("```sh", command, "```", "", "<details><summary>All rows, notes, machines and commits</summary>", "")
     curves = f" Curves: `{study.name}.json` beside it." * bool(kept["runs"])
