@@ -7,8 +7,8 @@ STUDY = Study(
     name="crafter",
     title="Labels of events on Crafter",
     question="Do labels of events by fixed rules help on Crafter?",
-    answer="Not added to its reward, which pays for the same events; alone they do, but paying every event alike does "
-    "nearly as much.",
+    answer="Not when added to its reward, which pays for the same events; alone they do, but paying every event alike "
+    "does nearly as much.",
     contrasts=(Contrast("judge", "none", beforehand=False),),
     shown={
         "none": "the world's reward",
