@@ -237,6 +237,7 @@ def answer(connection: Connection) -> None:
 def start_children() -> None:
     """Its whole process group gets each stop signal as soon as it has a child, which then answers."""
     with StopRequest().installed() as stop:
+        stop.awaits("")
         child = start_child("child", answer)
         for number in STOP_SIGNALS:
             os.killpg(0, number)
