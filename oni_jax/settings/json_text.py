@@ -31,7 +31,7 @@ def _finite(text: str) -> float:
 
 
 def _whole(text: str) -> int:
-    _finite(text)  # a number that is no float ends whoever computes with it
+    _finite(text)  # a larger number would end what computes with it
     return int(text)
 
 
