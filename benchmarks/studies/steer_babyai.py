@@ -40,6 +40,8 @@ STUDY = Study(
         f"--train_for_env_steps {len(GOALS) * STEPS_PER_GOAL}"
     ),
     metric="success",
+    played={f"intrinsic_return/online_cls_{goal}": f"pay by the labels of {goal}" for goal in GOALS}
+    | {"success": "success, which nobody pays for"},
     notes=(
         "`python -m benchmarks.steering --study steer_babyai --out benchmarks/studies/steer_babyai_episodes.json` "
         "plays the held-out episodes of the main contrasts: what the labels of a goal pay, under it and under another.",
