@@ -74,7 +74,6 @@ def cell_label(cell: Mapping[str, str]) -> str:
 
 
 def shown_name(metric: str) -> str:
-    """Returns a metric's name in words."""
     return metric.rpartition("/")[2].replace("_", " ")
 
 

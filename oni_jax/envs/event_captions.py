@@ -67,8 +67,6 @@ def _device_wrapper() -> Any:
 
 
 class EventCaptions(VectorEnv):
-    """Environments with events for captions."""
-
     def __init__(self, env: Any, spec: EnvSpec | None = None):
         self._env, self.spec, self.num_envs = env, spec or env.spec, env.num_envs
 

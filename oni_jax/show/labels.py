@@ -20,8 +20,6 @@ LABELLING = ("classification", "ranking")  # kinds of query
 
 
 class Label(NamedTuple):
-    """A label of a message."""
-
     text: str
     source: str
     helpful: bool | None  # None: only compared with others

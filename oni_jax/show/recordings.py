@@ -175,7 +175,6 @@ def _screens(
 
 
 def action_names(env: EnvConfig) -> list[str]:
-    """Returns the names of a task's actions."""
     if display := display_of(env):
         return [action_text(key) for key in display.keys(env)]
     return [f"number {i}" for i in range(env_spec(env).num_actions)]

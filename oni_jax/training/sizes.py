@@ -21,7 +21,6 @@ LAG = 4  # updates that it takes to learn from an unroll of every environment
 
 
 def this_machine() -> Machine:
-    """Returns the machine of this process."""
     import jax
 
     devices = [] if jax.default_backend() == "cpu" else jax.local_devices()

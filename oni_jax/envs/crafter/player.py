@@ -210,7 +210,6 @@ def _now(state: State) -> jax.Array:
 
 
 def _make(state: State, operation: jax.Array, argument: jax.Array) -> tuple[State, jax.Array]:
-    """Makes a tool."""
     index = jnp.where(operation == Operation.MAKE, argument, 0)
     uses = jnp.asarray(np.stack([tables.amounts(made.uses) for made in tables.MADE]))[index]
     item = jnp.array([ITEM[made.item] for made in tables.MADE])[index]

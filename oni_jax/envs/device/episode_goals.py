@@ -16,8 +16,6 @@ _DRAWS = 0x60A2  # folded into the key of a step
 
 
 class GoalState(NamedTuple):
-    """A state, and the goal of its episode."""
-
     inner: Any
     goal: jax.Array  # [] int32
     length: jax.Array  # [] int32; steps of the episode so far

@@ -35,8 +35,6 @@ class Scale(NamedTuple):
 
 
 class PotentialState(NamedTuple):
-    """State of a potential on the device."""
-
     params: PyTree  # parameters of the potential; never changed
     scale: Scale
 

@@ -179,7 +179,6 @@ class InferenceServer:
         self._pool.wake()
 
     def _device_index(self, group: int) -> int:
-        """Returns the index of the device that serves a group."""
         return group % len(self._devices)
 
     def _receive(self, groups: np.ndarray) -> None:
