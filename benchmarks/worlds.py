@@ -202,11 +202,6 @@ def measure_goals(repeats: int) -> dict[str, Any]:
     return measure_rewards("goals", kinds, repeats)
 
 
-def measure_curiosity(repeats: int) -> dict[str, Any]:
-    """Measures training for curiosity against none."""
-    return measure_rewards("curiosity", {name: name for name in ("none", "rnd", "noveld", "apt")}, repeats)
-
-
 def measure_rewards(side: str, kinds: Mapping[str, str], repeats: int) -> dict[str, Any]:
     """Measures training on ELLM's Crafter with rewards against none; kinds: name -> type and other flags."""
     common = f"--root_env CrafterTextEnv-v1 {sized(REWARDED_FULL, SMALL)}"
@@ -228,7 +223,7 @@ SIDES = {
     "random_babyai": measure_random_babyai,
     "random_crafter": measure_random_crafter,
     "goals": measure_goals,
-    "curiosity": measure_curiosity,
+    "curiosity": functools.partial(measure_rewards, "curiosity", {x: x for x in ("none", "rnd", "noveld", "apt")}),
 }
 
 _SIDES = flags.DEFINE_list("sides", list(SIDES), "What is measured.")

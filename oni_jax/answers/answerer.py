@@ -66,7 +66,7 @@ def find_answerer(config: AnnotationConfig, language: Language | None, kind: str
     path, problem = _unsuited(config, language, kind)
     if config.answers == RECORDED and problem:
         raise UserError(f"--answers {RECORDED}: {problem}; name a file, --answers {JUDGE}, or an --llm_server_addr")
-    if problem or (not config.answers and (rest or _wants_judge(config))):
+    if problem or (not config.answers and (rest or config.judge != EmbeddedJudgeConfig())):
         return Answerer(None, "", rest) if rest else _judge(kind)
     assert language
     return Answerer(_read(path, language), path, rest)
@@ -191,11 +191,6 @@ def recorded_answers(config: AnnotationConfig, language: Language | None, kind: 
     """Returns the recorded answers to a question; none where others answer. Raises UserError: see `find_answerer`."""
     file = find_answerer(config, language, kind).file
     return file.under(_goal(config, file.header)) if file else {}
-
-
-def _wants_judge(config: AnnotationConfig) -> bool:
-    """Returns whether settings of the embedded judge are given."""
-    return config.judge != EmbeddedJudgeConfig()
 
 
 def _unsuited(config: AnnotationConfig, language: Language | None, kind: str) -> tuple[str, str]:

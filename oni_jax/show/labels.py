@@ -42,7 +42,8 @@ class Labels:
         known: Mapping[bytes, tuple[int, ...]],
         source: str = "label store",
     ):
-        is_judged = language and language.judge_rules and _judge_answers(annotation, language)
+        has_rules = language and language.judge_rules
+        is_judged = has_rules and find_answerer(annotation, language, "classification").asks == JUDGE
         self._rules, self._source = load_rules(language) if is_judged else None, source
         by_words = self._rules and annotation.goal
         self._goal = self._rules.goal_of_words(annotation.goal) if self._rules and by_words else annotation.goal_key
@@ -61,10 +62,6 @@ class Labels:
             return Label(HELPFUL if known[0] else NOT_HELPFUL, self._source, bool(known[0]))
         better, worse, tie = known
         return Label(f"better in {better} pairs, worse in {worse}, {tie} ties", self._source, None)
-
-
-def _judge_answers(annotation: AnnotationConfig, language: Language) -> bool:
-    return find_answerer(annotation, language, "classification").asks == JUDGE
 
 
 def labels_of(env: EnvConfig) -> Labels:
