@@ -12,7 +12,7 @@ import functools
 import os
 import pathlib
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from absl import flags
@@ -112,8 +112,7 @@ def measure_training(repeats: int) -> dict[str, Any]:
     return found
 
 
-def main(argv: Sequence[str]) -> None:
-    del argv
+def main() -> None:
     write_report(JSON.value, {**measure_calls(num_repeats()), **measure_training(num_repeats())})
 
 

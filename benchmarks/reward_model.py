@@ -247,8 +247,7 @@ def print_table(corner: str, rows: Sequence[str], columns: Sequence[str], counts
     print(flush=True)
 
 
-def main(argv: Sequence[str]) -> None:
-    del argv
+def main() -> None:
     if SMOKE.value:
         jax.config.update("jax_disable_most_optimizations", True)  # nearly all of the time goes to compiling
     start = time.perf_counter()

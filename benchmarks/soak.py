@@ -119,8 +119,7 @@ class Faults:
                         process.rlimit(resource.RLIMIT_FSIZE, (num_bytes, resource.RLIM_INFINITY))
 
 
-def main(argv: Sequence[str]) -> int:
-    del argv
+def main() -> int:
     names = [*CASES] if "all" in _CASES.value else _CASES.value
     secs = (_SECS.value or sized(3600.0, 40.0)) / len(names)
     figures = {}

@@ -229,8 +229,7 @@ SIDES = {
 _SIDES = flags.DEFINE_list("sides", list(SIDES), "What is measured.")
 
 
-def main(argv: Sequence[str]) -> None:
-    del argv
+def main() -> None:
     if wrong := set(_SIDES.value) - set(SIDES):
         raise app.UsageError(f"--sides {','.join(sorted(wrong))}: there are {', '.join(SIDES)}")
     jax.config.update("jax_num_cpu_devices", num_cpu_devices(num_envs()))
