@@ -117,7 +117,7 @@ def behaviours(study: str, train_dir: str, play: Callable[[str, bool], Mapping[s
     return found
 
 
-def main() -> int:
+def main(argv: Sequence[str]) -> int:
     values = flags.FLAGS.flag_values_dict()
     study, num_episodes, out = values["study"], values["episodes"], values["out"]
     found = behaviours(
