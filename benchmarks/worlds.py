@@ -68,7 +68,6 @@ def num_envs() -> int:
 
 def measure_random_babyai(repeats: int) -> dict[str, Any]:
     """Compares returns of random actions on BabyAI-Text and on `minigrid`."""
-    del repeats
     if not is_installed("minigrid"):
         return {}
     processes = len(os.sched_getaffinity(0))
@@ -120,7 +119,6 @@ def crafter_training_rate(words: str, reward_type: str = "none") -> float:
 
 def measure_random_crafter(repeats: int) -> dict[str, Any]:
     """Compares whole episodes of random actions: length, and how many of the episodes unlock each achievement."""
-    del repeats
     env, num_episodes = Crafter(CRAFTER_LEVELS[CRAFTER], sized(4096, 16)), sized(500, 2)
     processes = len(os.sched_getaffinity(0))
     arguments = [(1000 + i, -(-num_episodes // processes)) for i in range(processes)]

@@ -250,5 +250,4 @@ def _read(path: str, language: Language) -> AnswerFile:
 
 @functools.lru_cache(maxsize=8)
 def _read_unchanged(path: str, changed_at: int) -> AnswerFile:
-    del changed_at
     return read_answers(path, languages())

@@ -63,7 +63,6 @@ class Hands:
         self.drawn.append("\n".join(rows))
 
     def keys(self, timeout_secs):
-        del timeout_secs
         return [ord(key) for key in self._keys.pop(0)]
 
 

@@ -119,5 +119,4 @@ def write_goals(segment: bytes) -> list[str]:
 
 
 def goal_of_words(words: str) -> str:
-    del words
     return "defaultgoal"

@@ -71,5 +71,4 @@ def suggest_goals(caption: bytes) -> list[str]:
 
 
 def goal_of_words(words: str) -> str:
-    del words
     return "defaultgoal"

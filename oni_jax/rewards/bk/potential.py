@@ -58,7 +58,6 @@ class PotentialScorer(Scorer):
         raise NotImplementedError
 
     def init(self, key: Array) -> PotentialState:
-        del key
         return PotentialState(self.init_params(), Scale(no_moments(), jnp.int32(0)))
 
     def raw_values(self, state: PotentialState, seen: Seen, features: Mapping[str, Array]) -> Array:

@@ -35,7 +35,6 @@ class MotifScorer(ObservationScorer):
 
     def init(self, key: Array) -> PyTree:
         """Returns the trained parameters."""
-        del key
         return jax.tree.map(jnp.asarray, self._trained.params)
 
     def params(self, state: PyTree) -> PyTree:

@@ -168,7 +168,6 @@ def server(script: Callable[[int], tuple[int, dict]], port: int = 0) -> Iterator
     asked: list[int] = []
 
     def scripted(request: Request) -> tuple[int, dict]:
-        del request
         asked.append(len(asked))
         return script(asked[-1])
 

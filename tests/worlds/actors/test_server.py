@@ -229,7 +229,6 @@ class Lengthening:
         out.records["terminated"] = out.records["truncated"] = False
 
     def step(self, actions: np.ndarray, out: StepOutput) -> None:
-        del actions
         self._left = self._left - 1
         ended = self._left == 0
         out.records["is_first"] = out.records["truncated"] = ended
@@ -252,7 +251,6 @@ class Counting:
         return np.zeros((batch_size, 1), np.float32)
 
     def apply(self, params: PyTree, observations: PyTree, core_state: PyTree, is_first: PyTree) -> tuple:
-        del params, observations
         core_state = jnp.where(is_first[0, :, None], 0, core_state) + 1
         return PolicyOutput(jnp.zeros((*is_first.shape, 3)), core_state[None, :, 0]), core_state
 
