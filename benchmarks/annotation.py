@@ -55,7 +55,6 @@ class Asking:
         self._num_submitted = self._num_labelled = 0
 
     def submit(self, count: int) -> None:
-        """Submits new messages."""
         self._service.submit([Query((message,)) for message in sample_messages(count, self._num_submitted)])
         self._num_submitted += count
 

@@ -38,8 +38,6 @@ _SECS = flags.DEFINE_float("secs", 3.0, "Seconds of a measurement of calls, at l
 
 
 class Calls:
-    """A sandbox, and windows to call it on."""
-
     def __init__(self, num_workers: int):
         env = EnvConfig(root_env=LEVEL, max_episode_steps=sized(400, 12))
         episodes = random_episodes(env, sized(8, 2), 0, StopRequest())

@@ -101,7 +101,6 @@ class Model:
         self.num_steps = 0
 
     def step(self) -> None:
-        """Makes one gradient step."""
         self._state = jax.block_until_ready(self.reward.train_step(self._state))
         self.num_steps += 1
 

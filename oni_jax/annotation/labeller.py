@@ -334,5 +334,4 @@ class Labeller:
 
 
 def is_too_long(item: Item) -> bool:
-    """Returns True if an item is too long for a query."""
     return sum(map(len, item)) > MAX_ITEM_BYTES

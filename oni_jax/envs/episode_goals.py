@@ -62,7 +62,6 @@ def feature_table(settings: EpisodeGoalConfig) -> np.ndarray:
 
 
 def goal_spec(spec: EnvSpec, settings: EpisodeGoalConfig) -> EnvSpec:
-    """Returns the spec of an environment whose episodes have goals."""
     table = feature_table(settings)
     shown = {
         EPISODE_GOAL: ArraySpec((), "int32", num_ids=len(table)),

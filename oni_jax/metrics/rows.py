@@ -45,5 +45,4 @@ def finite(row: Row) -> dict[str, float]:
 
 
 def histograms(row: Row) -> Iterator[tuple[str, Histogram]]:
-    """Yields the row's histograms, with their names."""
     return ((name, value) for name, value in row.items() if isinstance(value, Histogram))

@@ -39,7 +39,6 @@ class Segment(NamedTuple):
 
     @property
     def length(self) -> int:
-        """Number of steps."""
         return len(self.actions)
 
     def part(self, start: int, length: int) -> "Segment":

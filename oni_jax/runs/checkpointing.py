@@ -30,8 +30,6 @@ PRIMARY_ONLY = ocp.options.MultiprocessingOptions(primary_host=0, active_process
 
 
 class Saved(NamedTuple):
-    """Contents of a checkpoint."""
-
     state: PyTree  # the learner's TrainState
     reward: Mapping[str, np.ndarray]  # Reward.save()
     progress: Mapping[str, Any]  # counters, JSON
@@ -187,7 +185,6 @@ class Checkpoints:
         report(f"checkpoint {step} can't be read ({text}); moved to {aside}, resuming from an older one")
 
     def path(self, step: int) -> str:
-        """Returns the folder of a checkpoint."""
         return os.path.join(self._directory, str(step))
 
     def close(self) -> None:
@@ -316,7 +313,6 @@ def _reader(make_handler: Callable[..., Any]) -> ocp.Checkpointer:
 
 
 def _restore_part(path: str, name: str, like: PyTree) -> PyTree:
-    """Restores one part of the learner's state."""
     tree = {name: jax.tree.map(ocp.utils.to_shape_dtype_struct, like)}
     # Host arrays: the devices on which it was saved need not be here.
     on_host = jax.tree.map(lambda x: ocp.RestoreArgs(restore_type=np.ndarray, dtype=x.dtype), tree)

@@ -141,7 +141,6 @@ def _screens(
     seen: Sequence[int],
     notes: Sequence[str],
 ) -> Iterator[Screen]:
-    """Yields the video's screens."""
     episode = choice.episode
     title = heading(
         evaluation.player,

@@ -23,8 +23,6 @@ class GoalState(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class WithEpisodeGoal(DeviceWrapper):
-    """An environment whose episodes have goals."""
-
     settings: EpisodeGoalConfig
 
     @property

@@ -42,8 +42,6 @@ EXTENDED_KEYS = BASE_KEYS + tuple(
 
 
 class Task(NamedTuple):
-    """Keys and rewards of a task."""
-
     goal: Goal | None = None  # None: the reward is the gain in score
     keys: tuple[int, ...] = BASE_KEYS  # an action is an index into these
     extended: bool = False  # casting, quaffing and enhancing are partly automatic

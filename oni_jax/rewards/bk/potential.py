@@ -120,8 +120,6 @@ def shape(context: RewardContext, scorer: PotentialScorer) -> Reward:
 
 
 class PublishedState(NamedTuple):
-    """State of the published shaping on the device."""
-
     params: PyTree  # parameters of the potential
     carried: Carried
 

@@ -25,8 +25,6 @@ MAX_GRAD_NORM = 10.0
 
 
 class RankingState(NamedTuple):
-    """Device state of the reward."""
-
     model: ModelState
     moments: Moments  # moments of all raw scores so far
 

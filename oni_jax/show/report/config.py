@@ -31,7 +31,6 @@ class ReportConfig:
 
     @property
     def folder(self) -> str:
-        """Folder of the run or sweep."""
         return run_folder(self.train_dir, self.experiment)
 
     def evaluate_command(self, *words: str) -> str:

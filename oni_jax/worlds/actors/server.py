@@ -48,8 +48,6 @@ class PolicyCall:
 
 @dataclasses.dataclass(eq=False)
 class ValueCall:
-    """A value step in flight."""
-
     truncated: TruncatedSteps
     output: Array  # [N]
 
