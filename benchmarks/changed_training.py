@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from launch import train
-from oni_jax.host.runtime import tune_memory
+from oni_jax.host.large_pages import tune_memory
 
 CELL_SIZE = (6, 11)  # pixels that the published drawing crops for a character
 

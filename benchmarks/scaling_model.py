@@ -36,7 +36,7 @@ from benchmarks.harness import run_app
 from benchmarks.training import SMALL_FLAGS, train
 from oni_jax.envs.base import record_dtype
 from oni_jax.envs.registry import env_spec
-from oni_jax.host.runtime import tune_memory
+from oni_jax.host.large_pages import tune_memory
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import with_values
 

@@ -21,7 +21,7 @@ from oni_jax.settings.fields import UserError
 Means = Mapping[str, float]  # means over a policy's episodes, by behaviour
 TOGETHER, ALONE = "all goals, under {}", "_alone"  # a policy's name, and how that of an agent of one goal ends
 STEPS = 1000
-COUNTED = ("kills", "gold")  # behaviours that longer episodes have more of; also told per so many steps
+COUNTED = ("kills", "gold")  # behaviours that longer episodes have more of; also counted per so many steps
 PAIRS = {  # behaviour, goals compared; by study
     "steer": [("kills", "combat", "gold"), (f"kills in {STEPS:,} steps", "combat", "gold"), ("gold", "gold", "combat")],
     "steer_babyai": [
@@ -82,9 +82,9 @@ def contrasts(of_policies: Mapping[str, Sequence[Means]], pairs: Sequence[tuple[
     lines = []
     for name, first, second in pairs:
         for label, of in (("one agent", TOGETHER), ("an agent each", "{}" + ALONE)):
-            sides = of_policies.get(of.format(first)), of_policies.get(of.format(second))
-            if sides[0] and sides[1] and all(name in means for side in sides for means in side):
-                lines.append(f"{name}, {first} minus {second}, {label}: {contrast(sides[0], sides[1], name)}")
+            more, less = (of_policies.get(of.format(goal), ()) for goal in (first, second))
+            if more and less and all(name in means for means in (*more, *less)):
+                lines.append(f"{name}, {first} minus {second}, {label}: {contrast(more, less, name)}")
     return lines
 
 

@@ -33,7 +33,8 @@ from benchmarks.harness import (
     total_rate,
     write_report,
 )
-from oni_jax.host.runtime import StopRequest, tune_memory
+from oni_jax.host.large_pages import tune_memory
+from oni_jax.host.runtime import StopRequest
 from oni_jax.learner.peers.contributions import Contribution
 from oni_jax.learner.peers.meeting import joined
 from oni_jax.learner.peers.peers import Peers

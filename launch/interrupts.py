@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
 _SIGINT = (signal.SIGINT,)
+_AGAIN_SECS = 0.1  # interval of looks whether an interrupt was lost
 
 
 def leave_quietly() -> None:
@@ -33,20 +34,41 @@ def held_back() -> Iterator[None]:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Has the first Ctrl-C raise KeyboardInterrupt, so that what was begun is cleaned up, and a second one end all."""
+    """Has the first Ctrl-C raise KeyboardInterrupt, so that what was begun is cleaned up, and a second one end all.
+
+    Python loses what is raised inside a callback, as of a garbage collection, and some code suppresses or replaces it.
+    KeyboardInterrupt is raised again until it is handled, and in place of another error.
+    """
     if signal.getsignal(signal.SIGINT) is not _leave:  # another program's
         yield
         return
+    signal.signal(signal.SIGALRM, _interrupt_again)
     signal.signal(signal.SIGINT, _interrupt)
     try:
         yield
+    except Exception:
+        if signal.getsignal(signal.SIGINT) is _interrupt:
+            raise
+        raise KeyboardInterrupt from None
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGINT, _leave)
 
 
 def _interrupt(number: int, frame: object) -> None:
     signal.signal(number, _leave)
+    signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECS, _AGAIN_SECS)
     raise KeyboardInterrupt
+
+
+def _interrupt_again(number: int, frame: object) -> None:
+    """Raises KeyboardInterrupt where none is handled: cleaning up is not interrupted again."""
+    del number, frame
+    error = sys.exception()
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    if error is None:
+        raise KeyboardInterrupt
 
 
 def _leave(number: int, frame: object) -> None:

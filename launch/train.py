@@ -16,8 +16,9 @@ from launch.plot import PlotConfig
 from launch.program import run_program
 from oni_jax.envs.registry import display_of
 from oni_jax.evaluation.config import RANDOM, SAMPLE, EvaluationConfig
+from oni_jax.host.large_pages import tune_memory
 from oni_jax.host.run_files import METRICS, saved_steps
-from oni_jax.host.runtime import StopRequest, tune_memory
+from oni_jax.host.runtime import StopRequest
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError, counted
 from oni_jax.settings.worlds import is_primary_process

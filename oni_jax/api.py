@@ -80,6 +80,7 @@ def train(
         report(f"{folder}: {steps:,} environment steps are done already; raise --train_for_env_steps")
         return Run(folder)
     report("starting: importing JAX and building the networks, some 10 s at the first start")
+    stop.awaits("JAX is imported and the networks are built")
     from oni_jax.training import build  # imports JAX, which takes seconds: after the checks
 
     with contextlib.ExitStack() as stack:
@@ -342,6 +343,7 @@ class Run:
         train_dir, experiment = os.path.split(self.folder)
         config = EvaluationConfig(train_dir=train_dir, experiment=experiment, episodes=episodes, **values)
         check_evaluate(config)
+        keep_compiled_code()
         task = evaluated_task(config)
         if config.policy == RANDOM:
             player = chosen_players(config, task, None, config.checkpoint)[0]
@@ -370,6 +372,7 @@ class Run:
 
     @functools.cached_property
     def _reward(self) -> Any:
+        keep_compiled_code()
         return self._run.rewards(self.env_steps)
 
     def _goal_features(self, goal: str | Sequence[str], num_envs: int) -> np.ndarray:

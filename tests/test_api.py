@@ -44,6 +44,22 @@ def run(tmp_path_factory) -> oni_jax.Run:
     return oni_jax.train(**SETTINGS, train_dir=str(tmp_path_factory.mktemp("runs")), experiment="caught")
 
 
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda run: run.evaluate(1, num_workers=1),
+        lambda run: run.score(["The ball is caught."]),
+        lambda run: run.act({name: np.zeros((1, *of.shape), of.dtype) for name, of in run.spec.observations.items()}),
+    ],
+    ids=["evaluate", "score", "act"],
+)
+def test_compiled_code_is_kept_for_the_next_program(run, use, monkeypatch):
+    kept: list[str] = []
+    monkeypatch.setattr("oni_jax.api.keep_compiled_code", lambda: kept.append("kept"))
+    use(oni_jax.load_run(run.folder))
+    assert kept
+
+
 def test_the_import_is_quick_and_brings_no_jax():
     code = "import time, sys; start = time.process_time(); import oni_jax; secs = time.process_time() - start; "
     code += "oni_jax.Config, oni_jax.train, oni_jax.register_reward; "

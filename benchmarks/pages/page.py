@@ -18,20 +18,21 @@ DOCS = FOLDER.parents[1] / "docs"
 PAGE, FOLDER_OF_PAGES = DOCS / "results.md", DOCS / "results"
 HEAD = """# Results
 
-**Goals of a network that learnt from a language model's recorded answers unlock more of Crafter's achievements, without
-its reward, than all actions as goals, and far more than no reward; with a world's reward we found no gain by answers.**
+**Without Crafter's reward, goals of a network that learnt from a language model's recorded answers unlock far more
+achievements than no reward, and more than all actions as goals, which catch up later. Added to a world's reward, labels
+by fixed rules gained nothing that we found.**
 """
 FIGURE = "ellm"  # the study of the one figure
 READING = """<details><summary>How to read the table</summary>
 
-- A question links to its page: rows, figure, command, notes, machines and commits.
 - A study is a [sweep](sweeps.md) of cases and seeds. A curve's points are means of 100 episodes of training.
-- *At the end* is the mean of a curve's last tenth, *over the run* that of all its points.
+- *At the end* is the mean of a curve's last tenth, *over the run* the mean of all its points.
 - *Effect* is the main contrast: the mean over seeds of a case minus that of its reference.
-- *[low, high]* is the 95 % interval over seeds, Student's of a mean, Welch's of a difference. Where it contains 0, we
+- *[low, high]* is the 95 % interval over seeds: Student's for a mean, Welch's for a difference. Where it contains 0, we
   found no difference, which does not show that there is none.
-- *\\** remains by Holm's correction over the main contrasts of all studies. All other differences are descriptive.
-- *Minutes* are those of all runs on two CPU cores, without a GPU.
+- *\\** marks effects that are significant after Holm's correction over the main contrasts of all studies. All other
+  differences are descriptive.
+- *Minutes* is the time of all runs on two CPU cores, without a GPU.
 - [Recorded answers](answers.md) are a language model's. *Fixed rules* answer in place of one.
 - A commit with `-dirty` had changed files, perhaps only other results.
 
@@ -41,8 +42,6 @@ python -m benchmarks.studies list
 python -m benchmarks.studies run catch_judge --jobs 2          # trains the runs that its file lacks; resumes
 python -m benchmarks.studies run catch_judge --jobs 2 --again  # trains all, into train_dir/studies/again; resumes
 ```
-
-`python` is that of the environment in which the package is installed, `.venv/bin/python` after `make setup`.
 
 </details>
 """
@@ -100,7 +99,8 @@ def _page(study: Study, found: Sequence[Effect]) -> Iterator[str]:
         yield from (*(_sentence(study, effect) for effect in found), "")
     if kept["runs"]:
         yield from (*_shown_rows(study, kept), "", f"![{study.title}](../images/studies/{study.name}.png)", "")
-    needs = f"  # needs {time} minutes on two cores" if (time := minutes(study, kept)) else ""
+    noun = "minute" if (time := minutes(study, kept)) == "1" else "minutes"
+    needs = f"  # needs {time} {noun} on two cores" if time else ""
     command = f"python -m benchmarks.studies run {study.name} --jobs {study.jobs} --again{needs}"
     yield from ("```sh", command, "```", "", "<details><summary>All rows, notes, machines and commits</summary>", "")
     curves = f" Curves: `{study.name}.json` beside it." * bool(kept["runs"])

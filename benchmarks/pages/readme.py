@@ -10,13 +10,13 @@ from oni_jax.settings.fields import UserError
 
 PATH = FOLDER.parents[1] / "README.md"
 BEGINS, ENDS = "<!-- made by `python -m benchmarks.studies` -->\n", "<!-- end -->\n"
-HEADER = ["five seeds, two CPU cores: mean [95 %]", "without", "with a language model's recorded answers"]
+HEADER = ["mean over five seeds [95 % interval]", "without", "with a language model's recorded answers"]
 LINES = (  # study, what is measured, its cases without and with answers
     ("ellm", "achievements in an episode of Crafter, without its reward, 5 M steps", ("no_reward", "model")),
     ("ellm", "the same", ("all_actions", "model")),
     (
         "ellm_task",
-        "episodes with a wooden pickaxe, a goal of the pretraining too, 1 M steps",
+        "fraction of episodes with a wooden pickaxe (also a goal of the pretraining), 1 M steps",
         ("scratch", "tuned_from_answers"),
     ),
 )
@@ -35,4 +35,7 @@ def _row(study: Study, what: str, cases: Sequence[str]) -> list[str]:
     cells = by_cell(counted(study)["runs"])
     if lacking := {*cases} - cells.keys():
         raise UserError(f"{study.path}: the README needs its {', '.join(sorted(lacking))}; restore it")
-    return [what, *(f"{study.shown[case]}: {page.at_the_end(cells[case], study.metric)}" for case in cases)]
+    return [
+        f"[{what}](docs/results/{study.name}.md)",
+        *(f"{study.shown[case]}: {page.at_the_end(cells[case], study.metric)}" for case in cases),
+    ]

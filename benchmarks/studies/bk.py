@@ -17,7 +17,7 @@ STUDY = Study(
     name="bk",
     title="Potentials (BK) on BabyAI-Text",
     question="Does a potential (BK) by fixed rules save steps on BabyAI-Text?",
-    answer="No: at equal weight of the reward we found no difference; the rules do not know which colour is asked for.",
+    answer="No: at equal weight of the task's reward we found no difference; the rules ignore the colour asked for.",
     contrasts=(Contrast("code", "none_10", summary=OVER_THE_RUN, task=TASKS[1], beforehand=False),),
     shown={
         "none": "the task's reward alone, weight 1",
@@ -51,14 +51,12 @@ STUDY = Study(
     metric="success",
     left_out=LEFT_OUT,
     notes=(
-        "The potentials are shaped as the published code does, which weights the task's reward by 10.",
-        "That weight alone (`none_10`) saves steps on PickUp; compared with weight 1 the potentials would seem to "
-        "help.",
-        "With the published coefficient of 1 the code learns worse; PickUp has one such run.",
-        "The code, preferences and goals are those of fixed rules, not of an LLM: near new things are good, of any "
-        "colour.",
-        "The coefficient 0.3 was chosen among two by one run each; the threshold of the goals was not searched.",
-        "A step costs less than its potential does, so that all potentials are far slower in time.",
-        "Other programs ran beside the runs of `code` and `code_1`. The times leave out the making of potentials.",
+        "As in the published code, the task's reward has the weight 10 where a potential is added.",
+        "This weight alone (`none_10`) saves steps on PickUp. Compared with weight 1, potentials would seem to help.",
+        "With the published coefficient of 1 the potential in code learns worse; PickUp has one such run.",
+        "Fixed rules, not an LLM, gave the code, preferences and goals. They prefer new things nearby, of any colour.",
+        "The coefficient 0.3 is the better of two, by one run each. The threshold of the goals was not searched.",
+        "A potential costs more time than a step of the environment, so that all potentials are far slower.",
+        "Other programs ran at the same time as `code` and `code_1`. The times leave out the making of potentials.",
     ),
 )

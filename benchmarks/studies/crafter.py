@@ -7,8 +7,8 @@ STUDY = Study(
     name="crafter",
     title="Labels of events on Crafter",
     question="Do labels of events by fixed rules help on Crafter?",
-    answer="Not together with its reward, which pays for the same events; without it they do, mostly as paying every "
-    "event alike does.",
+    answer="Not when added to its reward, which pays for the same events; alone they do, but paying every event alike "
+    "does nearly as much.",
     contrasts=(Contrast("judge", "none", beforehand=False),),
     shown={
         "none": "the world's reward",
@@ -35,9 +35,9 @@ STUDY = Study(
     ),
     metric=UNLOCKED,
     notes=(
-        "The labels are those of fixed rules, not of an LLM. An event pays an eighth the second time in an episode.",
-        "All events that the rules call helpful belong to an achievement, for which the world pays already.",
-        "Labels differ from `count_alone` in six events: four moves, sleep and no action. So the study cannot show "
+        "Fixed rules, not an LLM, gave the labels. An event pays an eighth the second time in an episode.",
+        "All events that the rules call helpful belong to an achievement, which the world pays for already.",
+        "Labels differ from `count_alone` in six events: four moves, sleep and no action. So the study can't show "
         "what an LLM would add.",
         "`count_states_alone` pays every caption of a state.",
         "The coefficient of RND was not searched.",

@@ -9,8 +9,8 @@ STUDY = Study(
     name="ellm",
     title="Goals on Crafter, without its reward",
     question="Which goals unlock Crafter's achievements without its reward?",
-    answer="Those of a network that learnt from a language model's recorded answers: more than the answers alone, and "
-    "than all actions as goals.",
+    answer="Goals of a network that learnt from a language model's recorded answers unlock more than the answers "
+    "alone, and more than all actions as goals.",
     contrasts=(Contrast("model", "all_actions"),),
     shown={
         "model": "goals by a network that learnt from an LLM's answers",
@@ -45,12 +45,12 @@ STUDY = Study(
         "`answers` looks up the state's caption: 9 of 10 steps have an answer, the others are in new and rare states.",
         "`oracle` suggests the goals whose prerequisites the state meets. `judge` suggests by fixed rules on the "
         "caption's words.",
-        "`all_actions` has the names of all 139 actions as goals. `novelty` has the same, reached when they are tried "
-        "(the published baseline).",
+        "`all_actions` has the names of all 139 actions as goals. `novelty` has the same goals, and trying an action "
+        "reaches its goal (the published baseline).",
         "We found no difference between `model` and `oracle`, nor between `answers` and `judge`.",
-        "Why all actions unlock more than the goals of `judge` is not known.",
+        "Why all actions as goals unlock more than the goals of `judge` is not known.",
         "The coefficients of curiosity were not searched.",
         "Episodes go on without health (`--crafter_dying off`), an option of the published configuration.",
-        "When the contrast was named, the runs of `all_actions` were there, and those of `model` were not.",
+        "The runs of `all_actions` are older than the main contrast; those of `model` are not.",
     ),
 )

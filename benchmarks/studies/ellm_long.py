@@ -22,6 +22,6 @@ STUDY = Study(
     metric=ELLM.metric,
     notes=(
         "The cases and flags are those of `ellm`, which ends after 5 million steps.",
-        "What the answers gain by then is gained by all actions later.",
+        "All actions as goals gain later what the answers gain by then.",
     ),
 )

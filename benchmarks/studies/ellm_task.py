@@ -8,7 +8,7 @@ STUDY = Study(
     name="ellm_task",
     title="Pretraining on goals for a sparse task",
     question="Does pretraining on a language model's goals help with a sparse reward?",
-    answer="Yes: nearly every episode makes the wooden pickaxe; from scratch hardly any does.",
+    answer="Yes: after pretraining nearly every episode makes the wooden pickaxe; from scratch hardly any does.",
     contrasts=(Contrast("tuned_from_answers", "scratch", beforehand=False),),
     shown={
         "tuned_from_answers": "pretrained on goals of an LLM's answers",
@@ -37,11 +37,11 @@ STUDY = Study(
     metric="success",
     left_out=256 * 400,  # environments, and their episodes: of those that end earlier all succeed
     notes=(
-        "The task pays 1 for a wooden pickaxe, and nothing on the way there.",
+        "The task pays 1 for a wooden pickaxe, and nothing before.",
         "The pickaxe is among the goals of the pretraining, whose five million steps are not counted.",
         "One pretrained policy serves all seeds: how much pretrained policies differ was not measured.",
-        "The guide takes half of the steps at first, and none after 0.5 million: what is reached before is partly its "
-        "success.",
+        "The guide acts at half of the steps at first, and at none after 0.5 million. Earlier success is partly the "
+        "guide's.",
         "A policy pretrained on all actions as goals was not measured.",
         "Episodes go on without health (`--crafter_dying off`), an option of the published configuration.",
     ),

@@ -16,7 +16,7 @@ STUDY = Study(
     name="few_answers",
     title="How few answers are enough for goals",
     question="How few answers of a language model are enough for goals on Crafter?",
-    answer="With 300 we found no difference from 3,000, but three seeds leave a loss of two achievements possible.",
+    answer="We found no difference between 300 and 3,000, but three seeds leave a loss of two achievements possible.",
     contrasts=(Contrast("random_300", "random_3000", beforehand=False),),
     shown={
         "random_100": "100 answers",
@@ -33,13 +33,12 @@ STUDY = Study(
     flags=ELLM.flags,
     metric=UNLOCKED,
     notes=(
-        "The answers are a part of the recorded ones, of which there are 24,027; a network learns from them, as "
-        "`model` of `ellm` does.",
-        "`ellm` has the ends with all answers and without a reward: even 100 random answers give four fifths of that "
-        "gain.",
+        "The answers are drawn from the 24,027 recorded ones. A network learns from them, as `model` of `ellm` does.",
+        "`ellm` has the results with all answers and with no reward. Even 100 random answers give four fifths of the "
+        "gain from the one to the other.",
         "`uncertain_...` chooses the states of which a model of the earlier answers is least certain. We found no "
-        "difference to a random choice.",
-        "A wrong answer is that of another state. With 10 and 30 % of all answers wrong the ends are 1.3 and 1.6 "
-        "achievements below that of `ellm`, with all answers right.",
+        "difference from a random choice.",
+        "A wrong answer is that of another state. With 10 and 30 % of all answers wrong, runs end 1.3 and 1.6 "
+        "achievements below `model` of `ellm`.",
     ),
 )

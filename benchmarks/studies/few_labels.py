@@ -6,9 +6,9 @@ from benchmarks.studies.base import Contrast, Study
 STUDY = Study(
     name="few_labels",
     title="Labels on BabyAI-Text, without its reward",
-    question="How few labels by fixed rules teach a part of a task, how wrong, how late?",
-    answer="Labels keep what paying every caption loses; we found no loss with 300 of them or ten seconds' delay, and "
-    "no gain with half of them wrong.",
+    question="How few labels by fixed rules are enough on BabyAI-Text, and how wrong or late may they be?",
+    answer="Labels teach far more than paying every caption alike; we found no loss with 300 labels or a delay of ten "
+    "seconds, and no gain with half of the labels wrong.",
     contrasts=(Contrast("all_answers", "count", beforehand=False),),
     shown={
         "all_answers": "all labels, some 4,500",
@@ -34,12 +34,12 @@ STUDY = Study(
     left_out=bk.LEFT_OUT,
     also=("labels_held",),
     notes=(
-        "The labels are those of fixed rules, not of an LLM. It is helpful to stand near an object of any kind.",
+        "Fixed rules, not an LLM, gave the labels. They call it helpful to stand near an object of any kind.",
         "The world pays nothing; with its reward the same network reaches 0.96.",
-        "`count` pays every caption, less each time that it is seen in an episode. It gets to 50 % and loses that "
+        "`count` pays every caption, less each time that it is seen in an episode. It reaches 50 %, and loses this "
         "again.",
         "The judge answers 100 questions a second at most, so that slower runs get more labels.",
-        "Until a first answer only two questions are asked at a time: late answers come twice as late, and after a "
-        "minute none comes before the end.",
+        "Until a first answer arrives, only two questions are in flight. So late answers come twice as late, and with "
+        "a delay of a minute none arrives before the end.",
     ),
 )

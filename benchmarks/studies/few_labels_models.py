@@ -19,8 +19,8 @@ STUDY = Study(
     name="few_labels_models",
     title="Reward models on BabyAI-Text",
     question="How few labels or preferences by fixed rules does a reward model need?",
-    answer="30 preferences already end above paying every caption alike; labels do not, and with half of them wrong we "
-    "found no loss, for reasons not known.",
+    answer="30 preferences end above paying every caption alike; for labels we found no such gain, and for reasons not "
+    "known no loss with half of them wrong.",
     contrasts=(Contrast("ranking_all", "count", beforehand=False),),
     shown={
         "ranking_all": "all preferences, some 1,100",
@@ -49,12 +49,12 @@ STUDY = Study(
     left_out=few_labels.STUDY.left_out,
     also=("labels_held",),
     notes=(
-        "A reward model learns from labels or preferences of fixed rules, not of an LLM.",
-        "`count` loses its gain again in more steps: see `few_labels`.",
-        "Why wrong labels may do better than right ones is not known; what a model pays falls with each time that a "
-        "caption is seen in an episode.",
-        "A minute late no answer comes before the end, and an untrained classifier calls everything helpful, or "
-        "nothing.",
+        "Fixed rules, not an LLM, gave the labels and preferences from which a reward model learns.",
+        "`count` loses its gain in more steps: see `few_labels`.",
+        "Why wrong labels may do better than right ones is not known. A caption pays less each time that it is seen in "
+        "an episode.",
+        "With a delay of a minute no answer arrives before the end. The classifier stays untrained, and calls "
+        "everything helpful, or nothing.",
         "`..._120_steps` takes 120 gradient steps each time that labels come, in place of 32.",
     ),
 )

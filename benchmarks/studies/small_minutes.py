@@ -6,8 +6,8 @@ STUDY = Study(
     name="small_minutes",
     title="Networks for NetHack on two cores",
     question="Which network learns NetHack best in ten minutes on two cores?",
-    answer="We found no difference between the published one and a smaller one with larger batches; the smallest "
-    "learns least.",
+    answer="We found no difference between the published network and a smaller one with larger batches; the smallest "
+    "one ends lowest.",
     contrasts=(Contrast("impala_h128_lr_3e-4_batch_4096", "published_network", beforehand=False),),
     shown={
         "published_network": "the published network",

@@ -6,8 +6,8 @@ STUDY = Study(
     name="small_score",
     title="Labels and preferences on NetHack's score",
     question="Do labels or preferences by fixed rules raise NetHack's score?",
-    answer="No: with labels we found no difference in 5 million steps, for reasons not known, and overpaid preferences "
-    "lose most of the score.",
+    answer="No: with labels we found no difference in 5 million steps, for reasons not known, and preferences with the "
+    "coefficient 0.4 lose most of the score.",
     contrasts=(Contrast("retrieval", "none", beforehand=False),),
     shown={
         "none": "the score alone",
@@ -28,11 +28,11 @@ STUDY = Study(
     also=("episode/length", "episode/kills", "episode/gold", "episode/dlvl"),
     left_out=2 * 64 * 5000,  # environments, and the limit of an episode
     notes=(
-        "The cases are `--config small_extrinsic`, `small_retrieval` and `small_ranking`; the answers are those of "
-        "fixed rules, not of an LLM.",
-        "At 0.4 preferences pay 13 times what the score pays; scores of the model drift, so that at times every "
-        "message is paid for.",
-        "One run of `ranking` ends at 291, with more kills in longer episodes; three seeds do not show whether "
+        "The cases are `--config small_extrinsic`, `small_retrieval` and `small_ranking`. Fixed rules, not an LLM, "
+        "gave the labels and preferences.",
+        "With the coefficient 0.4 preferences pay 13 times what the score pays. The reward model's scores drift, so "
+        "that at times every message pays.",
+        "One run of `ranking` ends at 291, with more kills in longer episodes. Three seeds don't show whether "
         "preferences or chance did that.",
         "No other coefficients were searched.",
     ),

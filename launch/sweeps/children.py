@@ -49,6 +49,7 @@ def train_all(
     waiting = deque(run for run in runs if not is_finished(run))
     progress = _Progress(runs, len(runs) - len(waiting))
     running: list[Child] = []
+    stop.awaits("")
     status_due, asked, num_failed = Every(STATUS_SECS), False, 0
     try:
         while running or (waiting and not stop.reason):

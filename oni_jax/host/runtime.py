@@ -31,6 +31,7 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 KILL_SECS = 5.0  # time for a killed process to end; one that waits for a dead disk does not
 LEAVE_SECS = 3.0  # grace period after a second SIGINT
+HEARD_SECS = 0.5  # time for a program to handle a signal; one that compiles does not
 LEFT_AT_ONCE = "interrupted twice: left at once"
 
 
@@ -59,23 +60,6 @@ def ending(error: BaseException) -> tuple[int, str]:
     if isinstance(error, KeyboardInterrupt):
         return 130, str(error) or "interrupted"
     return 1, f"error: {error}" if isinstance(error, ChildError | UnsavedError) else ""
-
-
-def tune_memory() -> None:
-    """Restarts this program in place (execve), with glibc's memory in large pages and an arena for each core.
-
-    XLA allocates its working memory again for every update on the CPU: half a gigabyte of page faults at 4 KiB each, a
-    tenth of the time. The arena of each thread keeps freed memory: a tenth of a program's memory, and more by the hour.
-    With fewer arenas than cores, threads that compile for a GPU wait for each other: 50 s in place of 18. glibc reads
-    the settings only when a program starts, and children inherit them. Does nothing if $GLIBC_TUNABLES sets large
-    pages; its other settings stay.
-    """
-    tunables = os.environ.get("GLIBC_TUNABLES", "")
-    if platform.libc_ver()[0] == "glibc" and "glibc.malloc.hugetlb" not in tunables and sys.executable:
-        tunables = f"glibc.malloc.hugetlb=1:glibc.malloc.arena_max={max(2, num_cores())}:{tunables}".removesuffix(":")
-        command = [sys.executable, *sys.orig_argv[1:]]
-        with suppress(OSError):  # it may be another user's: without
-            os.execve(sys.executable, command, {**os.environ, "GLIBC_TUNABLES": tunables})
 
 
 def memory_bytes() -> int:
@@ -237,8 +221,9 @@ class StopRequest:
 
     The last comes when a terminal is closed or a connection lost; see `heeded`.
 
-    A second SIGINT raises KeyboardInterrupt, and kills the process after a grace period of LEAVE_SECS, even while it
-    compiles or waits for a save. With `usr1_saves`, SIGUSR1 sets `save_due` instead, which its reader resets.
+    If it is not read within HEARD_SECS, a line says what the program `awaits`. A second SIGINT raises
+    KeyboardInterrupt. It kills a process that compiles after HEARD_SECS, and one that tidies up after LEAVE_SECS more.
+    With `usr1_saves`, SIGUSR1 sets `save_due` instead, which its reader resets.
 
     A program that can't go on is asked to stop, too: where it asks, the error is raised. One that saves in order reads
     `reason` instead.
@@ -247,6 +232,7 @@ class StopRequest:
     def __init__(self) -> None:
         self.reason = ""  # the signal's name, or words
         self._error: Exception | None = None
+        self._awaited = "the step in progress is done"
         self.interrupted_twice = False
         self._num_interrupts = 0
         self.usr1_saves = False
@@ -256,7 +242,13 @@ class StopRequest:
     def __bool__(self) -> bool:
         if self._error is not None:
             raise self._error
+        if self.reason:
+            self.awaits("")
         return bool(self.reason)
+
+    def awaits(self, what: str) -> None:
+        """Names what is to be done before the program reads a stop request; empty: it has, or says so by itself."""
+        self._awaited = what
 
     def fail(self, error: Exception, reason: str) -> None:
         """Has the program end by an error, of which `reason` is the short form. Any thread calls it."""
@@ -270,7 +262,7 @@ class StopRequest:
         with suppress(termios.error):
             self._terminal = termios.tcgetattr(0)
         ended = threading.Event()
-        threading.Thread(target=self._leave_if_stuck, args=(read_end, ended), name="signals", daemon=True).start()
+        threading.Thread(target=self._watch, args=(read_end, ended), name="signals", daemon=True).start()
         wakeup_before = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
         previous = {number: signal.signal(number, self._handle) for number in heeded(STOP_SIGNALS)}
         try:
@@ -303,16 +295,20 @@ class StopRequest:
         self.interrupted_twice = True  # an exception inside a callback is printed and lost: raised again at the end
         raise KeyboardInterrupt(LEFT_AT_ONCE)
 
-    def _leave_if_stuck(self, read_end: int, ended: threading.Event) -> None:
-        """Kills the process unless it has `ended` LEAVE_SECS after a second SIGINT; reads the signals' numbers.
+    def _watch(self, read_end: int, ended: threading.Event) -> None:
+        """Has a line answer the first signal; kills the process unless it has `ended` soon after a second SIGINT.
 
         Python runs handlers between instructions of the main thread, and merges several signals of a kind: a thread
-        that compiles gets to them when it is done. The numbers arrive at once.
+        that compiles gets to them when it is done. The numbers, which this reads, arrive at once.
         """
+        is_answered = False
         with open(read_end, "rb", buffering=0) as numbers:
             while self._num_interrupts < 2 and (number := numbers.read(1)):
                 self._num_interrupts += number[0] == signal.SIGINT
-            if self._num_interrupts == 2 and not ended.wait(LEAVE_SECS):
+                if not is_answered and (number[0] != signal.SIGUSR1 or not self.usr1_saves):
+                    is_answered = True
+                    threading.Thread(target=self._answer, args=(number[0], ended), daemon=True).start()
+            if not ended.wait(HEARD_SECS) and not (self.interrupted_twice and ended.wait(LEAVE_SECS)):
                 signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTTOU,))  # would stop this, in a shell's background
                 with suppress(OSError, termios.error):
                     if self._terminal and os.tcgetpgrp(0) == os.getpgrp():
@@ -321,6 +317,12 @@ class StopRequest:
                     if select.select([], [2], [], 0)[1]:
                         os.write(2, f"{LEFT_AT_ONCE}\n".encode())
                 os._exit(130)
+
+    def _answer(self, number: int, ended: threading.Event) -> None:
+        """Reports what the program waits for, in a thread that may itself wait for a terminal."""
+        if not ended.wait(HEARD_SECS) and self._awaited and self._num_interrupts < 2:
+            again = "; Ctrl-C again ends at once" if number == signal.SIGINT else ""
+            report(f"{signal.Signals(number).name}: ends when {self._awaited}{again}")
 
 
 @functools.cache

@@ -86,7 +86,7 @@ def _train(config: TrainPotential, folder: HeldFolder, stop: StopRequest) -> int
     network = make_network(settings, spec)
     state = init_state(network, pairs, section.seed, section.learning_rate)
     step, accuracy_of = make_train_step(network, section.learning_rate), make_accuracy(network)
-    report(f"{len(training):,} pairs to learn from, {len(test):,} to test with; on {jax.default_backend()}")
+    report(f"{len(training):,} pairs to learn from, {len(test):,} to test with; compiling on {jax.default_backend()}")
     best, num_trained = -1.0, 0
     for epoch in range(1, section.num_epochs + 1):
         started, rng = time.perf_counter(), np.random.default_rng([section.seed, epoch])

@@ -76,6 +76,7 @@ def _train(plan: Plan, stop: StopRequest, peers: SingleProcess | Peers, makers: 
             if differing := keep_files(plan, folder):
                 report(f"changed since this run was last started: {', '.join(differing)}")
         if not stop or peers.num > 1:
+            stop.awaits("the compilation is done")
             training.train(stop, on_row)
         else:
             training.leave(stop)

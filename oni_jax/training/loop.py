@@ -134,6 +134,7 @@ class Training:
             try:
                 last_row = self._loop(stop, sinks, view)
                 at_rest = True
+                stop.awaits("" if stop.reason else "all is saved")
                 if stop.reason or not self._limit_is_reached():
                     report(f"{stop.reason or 'another process asks for it'}: saving and leaving")
             except Exception:
@@ -166,7 +167,6 @@ class Training:
                         if num := self._annotator.stats().get("events/without_logprobs"):
                             held += f", {num:,.0f} without log-probabilities: 0 or 1"
                         report(printable(f"labels by: {summary['labels_by']} ({held})"))
-
         self._check_kept(unsaved)
         if last_row:
             self._call_back(last_row)
@@ -217,6 +217,7 @@ class Training:
             self._count_reports()
             if new_metrics is not None:
                 self._metrics = new_metrics
+                stop.awaits("the update is computed")
                 self._count_update(new_metrics)
                 self._bad_updates.check(new_metrics)
             progress.train_secs = self._secs_before + time.monotonic() - self._started

@@ -55,7 +55,7 @@ NOT_COMPUTED = {
     "bk_transcripts.json": "tests/golden/test_bk_transcripts.py reads it where it lies, beside its prompts",
     "bk_prompts.json": "prompts are worded anew, see docs/differences.md",
     "ellm_prompts.json": "prompts are worded anew, see docs/differences.md",
-    "curves.json": "docs/measurements.md compares the learning curves",
+    "curves.json": "docs/results/learning_parity.md compares the learning curves",
 }
 
 

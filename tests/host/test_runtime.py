@@ -13,12 +13,12 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-import oni_jax.host.runtime
+from oni_jax.host import runtime
 from oni_jax.host.runtime import STOP_SIGNALS, StopRequest, num_cores, start_child, stop_child
 
 PROGRAM = """
 import os, sys
-from oni_jax.host.runtime import tune_memory
+from oni_jax.host.large_pages import tune_memory
 print(os.getpid(), flush=True)
 tune_memory()
 print(os.environ["GLIBC_TUNABLES"], sys.argv[1:])
@@ -156,7 +156,7 @@ with StopRequest().installed() as stop:
 
 def test_a_second_interrupt_leaves_without_waiting_and_a_third_does_not_disturb_it(start):
     process = start(TIDYING)
-    send(process, signal.SIGINT, signal.SIGINT, signal.SIGINT)
+    send(process, signal.SIGINT, signal.SIGINT, signal.SIGINT, pause_secs=0.1)
     output, error = process.communicate(timeout=20)
     assert output == "SIGINT tidied up\n" and error.endswith("KeyboardInterrupt: interrupted twice: left at once\n")
 
@@ -170,9 +170,9 @@ def test_a_second_interrupt_that_comes_in_a_callback_is_not_lost():
 
 STUCK = """
 import hashlib
-from oni_jax.host import runtime
-runtime.LEAVE_SECS = 0.3
-with runtime.StopRequest().installed():
+from oni_jax.host.runtime import StopRequest
+with StopRequest().installed() as stop:
+    stop.awaits("the sum is made")
     print("ready")
     hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)  # minutes, in which Python runs no handler
 """
@@ -183,13 +183,35 @@ def test_a_second_interrupt_ends_what_cannot_be_interrupted_and_a_first_does_not
     send(process, signal.SIGINT, signal.SIGTERM, pause_secs=0.5)
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=20)[1] == "interrupted twice: left at once\n"
+    started = time.monotonic()
+    output, error = process.communicate(timeout=20)
+    assert error == "interrupted twice: left at once\n" and time.monotonic() - started < runtime.LEAVE_SECS
     assert process.returncode == 130
+    assert output == "SIGINT: ends when the sum is made; Ctrl-C again ends at once\n"
+
+
+READS = """
+import time
+from oni_jax.host.runtime import StopRequest
+with StopRequest().installed() as stop:
+    print("ready")
+    while not stop:
+        time.sleep(0.01)
+    time.sleep(1)
+"""
+
+
+def test_stop_request_that_is_read_is_not_answered_by_what_the_program_waits_for(start):
+    process = start(READS)
+    send(process, signal.SIGTERM)
+    assert process.communicate(timeout=20) == ("", "")
 
 
 BUSY = """
 import hashlib, time
+from oni_jax.host import runtime
 from oni_jax.host.runtime import StopRequest
+runtime.HEARD_SECS = 10
 start = time.perf_counter()
 hashlib.pbkdf2_hmac("sha256", b"", b"", 100_000)
 of_two_secs = int(200_000 / (time.perf_counter() - start))
@@ -215,6 +237,7 @@ def answer(connection: Connection) -> None:
 def start_children() -> None:
     """Its whole process group gets each stop signal as soon as it has a child, which then answers."""
     with StopRequest().installed() as stop:
+        stop.awaits("")
         child = start_child("child", answer)
         for number in STOP_SIGNALS:
             os.killpg(0, number)
@@ -251,7 +274,7 @@ def test_threads_start_children_at_once_and_leave_the_environment(monkeypatch):
 
 def test_the_commit_is_of_the_program_s_repository(tmp_path):
     package = tmp_path / "oni_jax"
-    installed = pathlib.Path(oni_jax.host.runtime.__file__).parents[1]
+    installed = pathlib.Path(runtime.__file__).parents[1]
     for name in ("host/runtime.py", "host/limits.py", "host/reporting.py", "settings/fields.py"):
         (package / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(installed / name, package / name)

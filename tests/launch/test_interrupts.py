@@ -94,3 +94,42 @@ FAILS_AS_ANOTHER = """
 
 def test_interrupt_that_comes_back_as_another_error_is_one():
     assert ended(started("-c", textwrap.dedent(FAILS_AS_ANOTHER))) == (130, "interrupted twice: left at once\n")
+
+
+LOSES_ONE = """
+    import contextlib, gc, os, signal, sys, time
+    from launch.interrupts import leave_quietly
+    from launch.program import run_brief_program
+    from oni_jax.show.config import PlayConfig
+    leave_quietly()
+    def interrupt(*_):
+        gc.callbacks.clear()
+        os.kill(os.getpid(), signal.SIGINT)
+    def replace():
+        try:
+            interrupt()
+        except KeyboardInterrupt:
+            raise RuntimeError("an error of a callback, which hides the interrupt")
+    def run(config):
+        try:
+            LOSE
+            time.sleep(30)
+        finally:
+            time.sleep(0.5)
+            print("cleaned up")
+    sys.argv[1:] = []
+    sys.exit(run_brief_program("play", None, PlayConfig(), lambda config: None, run))
+"""
+LOSSES = {
+    "by a garbage collection": "gc.callbacks[:] = [interrupt]; gc.collect()",
+    "by a finalizer": "type('', (), {'__del__': interrupt})()",
+    "by code that suppresses it": "with contextlib.suppress(BaseException): interrupt()",
+    "by code that replaces it": "replace()",
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_interrupt_that_is_lost_ends_the_program(loss):
+    process = started("-c", textwrap.dedent(LOSES_ONE).replace("LOSE", LOSSES[loss]))
+    output, errors = process.communicate(timeout=60)
+    assert (process.returncode, output, errors) == (130, "cleaned up\n", "interrupted\n")

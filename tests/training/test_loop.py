@@ -4,12 +4,15 @@ import dataclasses
 import functools
 import json
 import pathlib
+import signal
+import time
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from oni_jax.host.reporting import reported_to
 from oni_jax.host.runtime import StopRequest
 from oni_jax.learner.loop import Learner
 from oni_jax.learner.update import TrainState
@@ -193,6 +196,25 @@ def test_second_interrupt_does_not_wait_for_a_save(tmp_path, monkeypatch):
         build.run(config_of(tmp_path), StopRequest())
     assert steps_saved(tmp_path) == [2 * BATCH]
     assert summary(tmp_path)["env_steps"] == 3 * BATCH
+
+
+@pytest.mark.parametrize(("updates", "awaited"), [(0, "the compilation is done"), (2, "the update is computed")])
+def test_interrupt_is_answered_by_what_the_run_waits_for(tmp_path, monkeypatch, updates, awaited):
+    def take_long(self):
+        if self.version == updates:
+            signal.raise_signal(signal.SIGINT)
+            deadline = time.monotonic() + 20
+            while not any("ends when" in line for line in lines) and time.monotonic() < deadline:
+                time.sleep(0.01)
+        return step(self)
+
+    step, lines = Learner.step, list[str]()
+    monkeypatch.setattr(Learner, "step", take_long)
+    with reported_to(lambda text, _: lines.append(text)), StopRequest().installed() as stop:
+        build.run(config_of(tmp_path), stop)
+    answer = f"SIGINT: ends when {awaited}; Ctrl-C again ends at once"
+    assert [line for line in lines if "SIGINT" in line] == [answer, "SIGINT: saving and leaving"]
+    assert summary(tmp_path)["env_steps"] == (updates + 1) * BATCH == steps_saved(tmp_path)[-1]
 
 
 def test_a_reward_model_does_not_go_on_with_another_llm_s_or_prompt_s_labels():

@@ -7,6 +7,7 @@ policy lag, and the next actions come from newer parameters.
 """
 
 import dataclasses
+import sys
 import threading
 from collections import defaultdict, deque
 from collections.abc import Mapping
@@ -119,18 +120,17 @@ class InferenceServer:
 
     def warm_up(self) -> None:
         """Compiles all shapes that acting uses, as many at a time as half of the cores: an accelerator's take long."""
-        with ThreadPoolExecutor(max(1, num_cores() // 2)) as threads:
+        threads = ThreadPoolExecutor(max(1, num_cores() // 2))
+        try:
             compiled = [
                 threads.submit(self._warm_up, index, size)
                 for index in range(len(self._devices))
                 for size in self._buckets
             ]
-            try:
-                for call in compiled:
-                    call.result()
-            except BaseException:
-                threads.shutdown(cancel_futures=True)
-                raise
+            for call in compiled:
+                call.result()
+        finally:  # interrupted twice: don't wait
+            threads.shutdown(wait=not isinstance(sys.exception(), KeyboardInterrupt), cancel_futures=True)
         for index in range(len(self._devices)):
             jax.block_until_ready(self._value(index))
 
