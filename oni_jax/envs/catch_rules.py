@@ -12,7 +12,3 @@ def judge_caption(goal: str, message: bytes) -> tuple[bool, str]:
 def judge_pair(goal: str, first: bytes, second: bytes) -> int:
     gain = WORTH.get(second, 0) - WORTH.get(first, 0)
     return TIE if gain == 0 else int(gain > 0)
-
-
-def goal_of_words(words: str) -> str:
-    return "defaultgoal"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from oni_jax.annotation.judge_answers import load_rules
+from oni_jax.annotation.judge_answers import goal_of_words, load_rules
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.answers.answerer import find_answerer
 from oni_jax.envs.base import Language
@@ -46,7 +46,7 @@ class Labels:
         is_judged = has_rules and find_answerer(annotation, language, "classification").asks == JUDGE
         self._rules, self._source = load_rules(language) if is_judged else None, source
         by_words = self._rules and annotation.goal
-        self._goal = self._rules.goal_of_words(annotation.goal) if self._rules and by_words else annotation.goal_key
+        self._goal = goal_of_words(self._rules, annotation.goal) if self._rules and by_words else annotation.goal_key
         self._known = known
 
     def of(self, message: bytes) -> Label | None:

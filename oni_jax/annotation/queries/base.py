@@ -48,7 +48,7 @@ class Rules(Protocol):
         ...
 
     def goal_of_words(self, words: str) -> str:
-        """Returns the goal key that is nearest to a goal in free text."""
+        """Returns the goal key that is nearest to a goal in free text. Not every environment's rules have it."""
         ...
 
 

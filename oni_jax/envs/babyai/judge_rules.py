@@ -113,7 +113,3 @@ def write_goals(segment: bytes) -> list[str]:
     things = dict.fromkeys(match[1] for match in found if match)
     goals = [text.format(thing=thing) for thing in things for text in _GOALS]
     return goals or [_NO_GOAL]
-
-
-def goal_of_words(words: str) -> str:
-    return "defaultgoal"

@@ -66,7 +66,3 @@ def suggest_goals(caption: bytes) -> list[str]:
         return all(has(seen, name) for name in needed.seen) and all(has(owned, name) for name in items)
 
     return [goal for goal in PREREQUISITES if is_possible(goal)]
-
-
-def goal_of_words(words: str) -> str:
-    return "defaultgoal"
