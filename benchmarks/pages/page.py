@@ -217,7 +217,6 @@ def minutes(study: Study, kept: Mapping[str, Any]) -> str:
 
 
 def name_of(metric: str) -> str:
-    """Returns the name of a metric in words."""
     parts = [shown_name(part) for part in metric.split("/")[-2:] if part not in ("episode", "reward")]
     return NAMES.get(metric, " of ".join(parts))
 

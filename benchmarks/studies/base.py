@@ -54,7 +54,6 @@ class Study:
 
     @property
     def path(self) -> pathlib.Path:
-        """File of the results."""
         return pathlib.Path(self.folder or FOLDER, f"{self.name}.json")
 
     @property

@@ -13,7 +13,6 @@ KILLS = {"combat": 5.0, "gold": 1.0}  # more under combat, by the agent of all g
 
 
 def made(folder, study, *cases: str) -> None:
-    """Folders of runs with checkpoints."""
     for name, cell in study.STUDY.planned().items():
         if cell["case"] in cases:
             (folder / study.STUDY.name / name / "checkpoints").mkdir(parents=True)

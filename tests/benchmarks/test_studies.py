@@ -52,7 +52,6 @@ def cells(text: str, label: str) -> list[str]:
 
 
 def page_of(study: Study) -> str:
-    """Returns the text of the study's page."""
     return page.pages([study])[f"results/{study.name}.md"]
 
 
