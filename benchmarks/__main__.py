@@ -83,4 +83,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    run_app(main)
+    run_app(main, takes_words=True)

@@ -29,7 +29,6 @@ class EmptyVectorEnv(VectorEnv):
     num_restarts = 0
 
     def __init__(self, spec: EnvSpec, num_envs: int, first_index: int):
-        del first_index
         self.spec, self.num_envs = spec, num_envs
         self._records = np.ones(num_envs, np.uint8).repeat(record_dtype(spec).itemsize).view(record_dtype(spec))
         for name in ("is_first", "terminated", "truncated"):
@@ -40,7 +39,6 @@ class EmptyVectorEnv(VectorEnv):
         out.records["is_first"] = True
 
     def step(self, actions: np.ndarray, out: StepOutput) -> None:
-        del actions
         out.records[:] = self._records
 
 
@@ -56,7 +54,6 @@ class EmptyPolicy:
         return jnp.zeros((batch_size, 1))
 
     def apply(self, params: PyTree, observations: PyTree, core_state: PyTree, is_first: Array) -> tuple:
-        del params, observations
         return PolicyOutput(jnp.zeros((*is_first.shape, self._num_actions)), jnp.zeros(is_first.shape)), core_state
 
 

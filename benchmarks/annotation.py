@@ -55,7 +55,6 @@ class Asking:
         self._num_submitted = self._num_labelled = 0
 
     def submit(self, count: int) -> None:
-        """Submits new messages."""
         self._service.submit([Query((message,)) for message in sample_messages(count, self._num_submitted)])
         self._num_submitted += count
 
@@ -136,8 +135,7 @@ def spreads(measured: Sequence[dict[str, float]]) -> dict[str, Any]:
     return {name: spread([figures[name] for figures in measured]) for name in measured[0]}
 
 
-def main(argv: Sequence[str]) -> None:
-    del argv
+def main() -> None:
     num_labels, pace_secs = sized(NUM_LABELS, dict.fromkeys(NUM_LABELS, 200)), sized(_PACE_SECS.value, 1.0)
     sides: dict[str, Callable[[], dict[str, float]]] = {}
     for name, config in SETTINGS.items():

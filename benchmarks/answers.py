@@ -111,8 +111,7 @@ def mean(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
 
 
-def main(argv: Sequence[str]) -> None:
-    del argv
+def main() -> None:
     file = read_answers(str(shipped_path("nethack", "classification")), languages())
     figures: dict[str, Any] = {}
     seeds, num_steps, counts = [*map(int, _SEEDS.value)], sized(_STEPS.value, 3), MessageCounts()

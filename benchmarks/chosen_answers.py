@@ -65,8 +65,7 @@ def agreement(answers: Mapping[Item, bytes], held_out: Mapping[Item, bytes], see
     return float(np.mean(jaccard(found, right)))
 
 
-def main(argv: Sequence[str]) -> None:
-    del argv
+def main() -> None:
     os.makedirs(_OUT.value, exist_ok=True)
     file, seed = read_answers(str(shipped_path("crafter", "suggestions")), languages()), _SEED.value
     numbers = [sized(number, 60) for number in NUMBERS]

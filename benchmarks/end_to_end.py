@@ -69,8 +69,7 @@ def print_waits(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
         print(f"{reward_type:<24}" + "".join(f"{fraction:>24.1%}" for fraction in fractions))
 
 
-def main(argv: Sequence[str]) -> None:
-    del argv
+def main() -> None:
     sides = {name: functools.partial(run_once, name) for name in _REWARD_TYPES.value}
     runs = alternate(sides, sized(num_repeats(), 1))
     rates = {name: [run["env_steps_per_sec"] for run in repeats] for name, repeats in runs.items()}

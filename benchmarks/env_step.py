@@ -150,8 +150,7 @@ def measure_on_devices(config: EnvConfig, num_envs: int) -> dict[str, Any]:
     }
 
 
-def main(argv: Sequence[str]) -> None:
-    del argv
+def main() -> None:
     config = EnvConfig(root_env=_ROOT_ENV.value, nethack=NetHackConfig(view=_VIEW.value))
     is_on_device = Plan(Config(config)).environment.device is not None
     sizes = [int(size) for size in _ENVS.value or harness.sized([256] if is_on_device else [1, 128], [4])]

@@ -30,8 +30,11 @@ PACKAGES = ("jax", "jaxlib", "flax", "optax", "nle", "numpy", "aiohttp", "orbax-
 T = TypeVar("T")
 
 
-def run_app(main: Callable[[Sequence[str]], int | None]) -> None:
-    """Runs a program with absl's flags and the process's command line. A usage error is one line, and exit code 2."""
+def run_app(main: Callable[..., int | None], takes_words: bool = False) -> None:
+    """Runs a program with absl's flags, and with the command line's words if it takes them.
+
+    A usage error is one line, and exit code 2.
+    """
 
     def parse(argv: Sequence[str]) -> Sequence[str]:
         try:
@@ -41,7 +44,7 @@ def run_app(main: Callable[[Sequence[str]], int | None]) -> None:
 
     def run(argv: Sequence[str]) -> int | None:
         try:
-            return main(argv)
+            return main(argv) if takes_words else main()
         except (UserError, app.UsageError) as error:
             return _refuse(error)
 

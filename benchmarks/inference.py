@@ -10,7 +10,7 @@ eager forward pass, when it is installed, has its inputs drawn and on the device
 import functools
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from importlib import util
 from typing import Any
@@ -86,8 +86,7 @@ def round_trip(precision: str) -> dict[str, Any]:
     return {f"round_trip_ms_p{percent}": spread(values) for percent, values in percentiles.items()}
 
 
-def main(argv: Sequence[str]) -> None:
-    del argv
+def main() -> None:
     batch_sizes = _BATCH_SIZES.value or sized(["10", "32", "64", "128", "256"], ["16"])
     write_report(
         JSON.value,

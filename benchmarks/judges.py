@@ -95,8 +95,7 @@ def _figures(asked: Sequence[Asked], prompt: Prompt, secs: float) -> dict[str, A
     }
 
 
-def main(argv: Sequence[str]) -> None:
-    del argv
+def main() -> None:
     messages = collect(sized(max(form.num_messages for form in FORMS.values()), 4), SEED)
     with (
         tempfile.TemporaryDirectory() as folder,

@@ -16,7 +16,7 @@ import re
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from absl import flags
 
@@ -64,8 +64,7 @@ def kill_at_random(
     return was_running
 
 
-def main(argv: Sequence[str]) -> None:
-    del argv
+def main() -> None:
     generator = random.Random(_SEED.value)
     counts = Counter(kills=0, resumes=0, corrupt=0, left_over=0)
     with tempfile.TemporaryDirectory() as directory, tempfile.TemporaryDirectory() as temporary:

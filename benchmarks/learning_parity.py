@@ -149,8 +149,7 @@ def _index(environments: list[dict[str, Any]]) -> int:
     return len(environments) - 1
 
 
-def main(argv: Sequence[str]) -> None:
-    del argv
+def main() -> None:
     published = json.loads(PUBLISHED_FILE.read_text())
     assert published["task"] == ROOT_ENV
     report: dict[str, Any] = {"runs": [], "environments": []}

@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
 from typing import Self
 
 from absl import flags
@@ -84,8 +83,7 @@ class LlamaServer:
         self._process.kill()
 
 
-def main(argv: Sequence[str]) -> None:
-    del argv
+def main() -> None:
     if _MODEL.value and not os.path.isfile(_MODEL.value):
         sys.exit(f"error: --model {_MODEL.value}: there is no such file")
     try:

@@ -80,8 +80,7 @@ def measure_training(train_flags: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def main(argv: Sequence[str]) -> None:
-    del argv
+def main() -> None:
     counts = [int(count) for count in _GAMES.value or harness.sized([1, 20, 128], [1, 4])]
     training_flags = shlex.split(_TRAIN_FLAGS.value or harness.sized(FLAGS, SMOKE_FLAGS))
     figures = {

@@ -12,7 +12,7 @@ import functools
 import os
 import pathlib
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from absl import flags
@@ -38,8 +38,6 @@ _SECS = flags.DEFINE_float("secs", 3.0, "Seconds of a measurement of calls, at l
 
 
 class Calls:
-    """A sandbox, and windows to call it on."""
-
     def __init__(self, num_workers: int):
         env = EnvConfig(root_env=LEVEL, max_episode_steps=sized(400, 12))
         episodes = random_episodes(env, sized(8, 2), 0, StopRequest())
@@ -112,8 +110,7 @@ def measure_training(repeats: int) -> dict[str, Any]:
     return found
 
 
-def main(argv: Sequence[str]) -> None:
-    del argv
+def main() -> None:
     write_report(JSON.value, {**measure_calls(num_repeats()), **measure_training(num_repeats())})
 
 

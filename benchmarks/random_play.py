@@ -49,4 +49,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    run_app(main)
+    run_app(main, takes_words=True)

@@ -7,7 +7,6 @@ alternating labels.
 """
 
 import functools
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -54,8 +53,7 @@ def measure(batch_size: int) -> dict[str, Any]:
     return {name: {"frames_per_sec": spread(values)} for name, values in rates.items()}
 
 
-def main(argv: Sequence[str]) -> None:
-    del argv
+def main() -> None:
     batch_sizes = _BATCH_SIZES.value or sized(["4096"], ["64"])
     write_report(JSON.value, {size: measure(int(size)) for size in batch_sizes})
 

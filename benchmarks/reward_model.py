@@ -101,7 +101,6 @@ class Model:
         self.num_steps = 0
 
     def step(self) -> None:
-        """Makes one gradient step."""
         self._state = jax.block_until_ready(self.reward.train_step(self._state))
         self.num_steps += 1
 
@@ -172,7 +171,6 @@ def measure_curve(model: Model, evaluate: Callable[[], dict[str, Any]], max_secs
 
 
 def measure_classification(split: Split, values: Mapping[str, Any], max_secs: float, seed: int) -> dict[str, Any]:
-    """Measures the classifier."""
     model = Model("online_cls_reward_model", values, seed)
     labels = {
         name: np.array([judge_caption(GOAL, m)[0] for m in messages], int) for name, messages in split._asdict().items()
@@ -204,7 +202,6 @@ def _texts(messages: Sequence[bytes], chosen: np.ndarray) -> list[str]:
 def measure_ranking(
     split: Split, num_pairs: int, values: Mapping[str, Any], max_secs: float, seed: int
 ) -> dict[str, Any]:
-    """Measures the ranking model."""
     model, rng = Model("online_motif", values, seed), np.random.default_rng([seed, 2])
     ask_about_pairs(model.reward, split.train, num_pairs, rng)
     pairs = {name: random_pairs(len(messages), NUM_HELD_OUT_PAIRS, rng) for name, messages in split._asdict().items()}
@@ -243,15 +240,13 @@ def accuracy_by_values(rewards: np.ndarray, labels: np.ndarray, values: np.ndarr
 
 
 def print_table(corner: str, rows: Sequence[str], columns: Sequence[str], counts: np.ndarray) -> None:
-    """Prints a table in Markdown."""
     print(f"\n| {' | '.join([corner, *columns])} |\n|{'---|' * (1 + len(columns))}")
     for name, row in zip(rows, counts.tolist()):
         print(f"| {' | '.join([name, *(f'{count:,}' for count in row)])} |")
     print(flush=True)
 
 
-def main(argv: Sequence[str]) -> None:
-    del argv
+def main() -> None:
     if SMOKE.value:
         jax.config.update("jax_disable_most_optimizations", True)  # nearly all of the time goes to compiling
     start = time.perf_counter()

@@ -235,8 +235,7 @@ def check(repeats: int) -> dict[str, Any]:
     return rows
 
 
-def main(argv: Sequence[str]) -> None:
-    del argv
+def main() -> None:
     tune_memory()  # as a run does
     if _MEASURE_ANSWERERS.value:
         figures = measure_answerers([int(number) for number in _MEASURE_ANSWERERS.value], harness.num_repeats(4))

@@ -119,8 +119,7 @@ class Faults:
                         process.rlimit(resource.RLIMIT_FSIZE, (num_bytes, resource.RLIM_INFINITY))
 
 
-def main(argv: Sequence[str]) -> int:
-    del argv
+def main() -> int:
     names = [*CASES] if "all" in _CASES.value else _CASES.value
     secs = (_SECS.value or sized(3600.0, 40.0)) / len(names)
     figures = {}
@@ -172,7 +171,6 @@ def soak(case: Case, secs: float, directory: pathlib.Path) -> dict[str, Any]:
 
 
 def _words(case: Case, secs: float, server: Server | None) -> list[str]:
-    """Returns the flags of a case's run."""
     small = SMALL_DEVICE_FLAGS if case.on_device else f"{SMALL_FLAGS} --log_every_sec=1 --save_every_sec=5"
     words = [*case.words(), f"--train_for_seconds={secs}", f"--seed={_SEED.value}", "--on_sigusr1=save"]
     words += (_FLAGS.value or sized(DEVICE_FLAGS if case.on_device else HOST_FLAGS, small)).split()

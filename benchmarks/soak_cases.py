@@ -31,8 +31,6 @@ SMALL_DEVICE_FLAGS = (
 
 
 class Case(NamedTuple):
-    """A kind of run."""
-
     root_env: str
     reward_type: str
     asks: bool = False  # a server, whose answers are compared with the label store

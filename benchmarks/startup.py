@@ -29,8 +29,7 @@ def measure(train_flags: Sequence[str]) -> dict[str, float]:
         return {name: train("none", words, variables=variables).first_row_secs for name in ("cold_secs", "warm_secs")}
 
 
-def main(argv: Sequence[str]) -> None:
-    del argv
+def main() -> None:
     train_flags = shlex.split(_TRAIN_FLAGS.value or harness.sized("", SMALL_FLAGS))
     starts = [measure(train_flags) for _ in range(harness.num_repeats(3))]
     figures = {name: harness.spread([start[name] for start in starts]) for name in ("cold_secs", "warm_secs")}

@@ -6,7 +6,6 @@ python -m benchmarks.steering --study steer --train_dir train_dir/studies
 import importlib
 import json
 import math
-import os
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
@@ -15,6 +14,7 @@ from absl import app, flags
 from oni_jax.api import load_run
 from oni_jax.evaluation.report import interval, number
 from oni_jax.evaluation.results import INTRINSIC_RETURN, Evaluation
+from oni_jax.host.run_files import steps_are_done
 from oni_jax.ops.statistics import summarise
 from oni_jax.settings.fields import UserError
 
@@ -89,7 +89,7 @@ def contrasts(of_policies: Mapping[str, Sequence[Means]], pairs: Sequence[tuple[
 
 
 def behaviours(study: str, train_dir: str, play: Callable[[str, bool], Mapping[str, Means]]) -> dict[str, list[Means]]:
-    """Returns what the policies of a study's runs do, of each policy by seed.
+    """Returns what the policies of a study's runs that have ended do, of each policy by seed.
 
     Args:
         study: its module's name.
@@ -97,17 +97,16 @@ def behaviours(study: str, train_dir: str, play: Callable[[str, bool], Mapping[s
         play: (a run's folder, whether it has several goals) -> {goal: means}; see `played`.
 
     Raises:
-        UserError: there is no run of the agent of all goals.
+        UserError: no run of the agent of all goals has ended.
     """
     module = importlib.import_module(f"benchmarks.studies.{study}")
     runs: dict[str, list[str]] = {}
-    for name, cell in module.STUDY.planned().items():
-        folder = os.path.join(train_dir, module.STUDY.name, name)
-        if os.path.isdir(os.path.join(folder, "checkpoints")):
-            runs.setdefault(cell["case"], []).append(folder)
+    for run in module.STUDY.runs(train_dir):
+        if steps_are_done(run.config.run, run.folder):
+            runs.setdefault(run.cell["case"], []).append(run.folder)
     if module.TOGETHER not in runs:
         command = f"python -m benchmarks.studies run {module.STUDY.name}"
-        raise UserError(f"{train_dir}: has no run of {module.TOGETHER}: {command}")
+        raise UserError(f"{train_dir}: has no run of {module.TOGETHER} that has ended: {command}")
     together = [play(folder, True) for folder in runs.pop(module.TOGETHER)]
     found = {TOGETHER.format(goal): [means[goal] for means in together] for goal in module.GOALS}
     for case, folders in runs.items():

@@ -9,7 +9,7 @@ is counted as computed.
 """
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from importlib import util
 from typing import Any, NamedTuple
@@ -117,8 +117,7 @@ def measure(batch_size: int, precision: str) -> dict[str, Any]:
     return row
 
 
-def main(argv: Sequence[str]) -> None:
-    del argv
+def main() -> None:
     batch_sizes = _BATCH_SIZES.value or sized(["1024", "4096"], ["64"])
     figures = {
         precision: {size: measure(int(size), precision) for size in batch_sizes} for precision in _PRECISIONS.value

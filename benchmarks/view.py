@@ -203,8 +203,7 @@ def writing_secs(num_rows: int) -> float:
         return cpu_secs(write, num_rows)
 
 
-def main(argv: Sequence[str]) -> None:
-    del argv
+def main() -> None:
     num_rows, period = sized(100, 5), RunConfig().log_every_sec
     sides: dict[str, tuple[Callable[[], float], float]] = {
         f"drawing at {columns} x {rows}": (functools.partial(drawing_secs, columns, rows, num_rows), period)

@@ -12,7 +12,7 @@ that processes apart are slower than one alone, whatever the collectives cost.
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -92,8 +92,7 @@ def learn(devices: DevicesConfig, batch_size: int, hidden_size: int, num_updates
         return measured
 
 
-def main(argv: Sequence[str]) -> None:
-    del argv
+def main() -> None:
     tune_memory()  # as a run does
     number, batch_size = _PROCESSES.value, _BATCH_SIZE.value or sized(1024, 64)
     hidden_size = _HIDDEN_SIZE.value or sized(config_of().network.hidden_size, 32)

@@ -68,7 +68,6 @@ def num_envs() -> int:
 
 def measure_random_babyai(repeats: int) -> dict[str, Any]:
     """Compares returns of random actions on BabyAI-Text and on `minigrid`."""
-    del repeats
     if not is_installed("minigrid"):
         return {}
     processes = len(os.sched_getaffinity(0))
@@ -120,7 +119,6 @@ def crafter_training_rate(words: str, reward_type: str = "none") -> float:
 
 def measure_random_crafter(repeats: int) -> dict[str, Any]:
     """Compares whole episodes of random actions: length, and how many of the episodes unlock each achievement."""
-    del repeats
     env, num_episodes = Crafter(CRAFTER_LEVELS[CRAFTER], sized(4096, 16)), sized(500, 2)
     processes = len(os.sched_getaffinity(0))
     arguments = [(1000 + i, -(-num_episodes // processes)) for i in range(processes)]
@@ -202,11 +200,6 @@ def measure_goals(repeats: int) -> dict[str, Any]:
     return measure_rewards("goals", kinds, repeats)
 
 
-def measure_curiosity(repeats: int) -> dict[str, Any]:
-    """Measures training for curiosity against none."""
-    return measure_rewards("curiosity", {name: name for name in ("none", "rnd", "noveld", "apt")}, repeats)
-
-
 def measure_rewards(side: str, kinds: Mapping[str, str], repeats: int) -> dict[str, Any]:
     """Measures training on ELLM's Crafter with rewards against none; kinds: name -> type and other flags."""
     common = f"--root_env CrafterTextEnv-v1 {sized(REWARDED_FULL, SMALL)}"
@@ -228,14 +221,13 @@ SIDES = {
     "random_babyai": measure_random_babyai,
     "random_crafter": measure_random_crafter,
     "goals": measure_goals,
-    "curiosity": measure_curiosity,
+    "curiosity": functools.partial(measure_rewards, "curiosity", {x: x for x in ("none", "rnd", "noveld", "apt")}),
 }
 
 _SIDES = flags.DEFINE_list("sides", list(SIDES), "What is measured.")
 
 
-def main(argv: Sequence[str]) -> None:
-    del argv
+def main() -> None:
     if wrong := set(_SIDES.value) - set(SIDES):
         raise app.UsageError(f"--sides {','.join(sorted(wrong))}: there are {', '.join(SIDES)}")
     jax.config.update("jax_num_cpu_devices", num_cpu_devices(num_envs()))

@@ -219,7 +219,6 @@ def define_flags(defaults: Any = TRAINING) -> flags.FlagValues:
 
 
 def config_from_flags(values: flags.FlagValues, defaults: Program) -> Program:
-    """Returns the settings of parsed flags."""
     given: dict[str, Any] = {field.name: values[field.name].value for field, _ in settings(defaults)}
     if given.get("reward_dir") and given.get("llm_reward_type") == "":
         given["llm_reward_type"] = "motif"

@@ -110,7 +110,6 @@ def _everything(defaults: Any, parts: dict[str, Any], width: int) -> Iterator[st
 
 
 def _other_flags(defaults: Any) -> dict[str, Flag]:
-    """Returns the flags that are no settings."""
     values = flags.define_flags(defaults)
     setting_names = {field.name for field, _ in settings(defaults)}
     return {name: values[name] for name in values if name not in setting_names}

@@ -63,7 +63,6 @@ class ImportCheckpoint:
     run: RunConfig = RunConfig()
 
     def training(self) -> Config:
-        """Returns the run's settings."""
         sections = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return Config(
             **{field.name: sections[field.name] for field in dataclasses.fields(Config) if field.name in sections}

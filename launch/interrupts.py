@@ -72,7 +72,6 @@ def _interrupt_again(number: int, frame: object) -> None:
 
 
 def _leave(number: int, frame: object) -> None:
-    del number, frame
     with suppress(Exception):  # it may be in the middle of writing
         sys.stdout.flush()
     with suppress(OSError):  # past sys.stderr, whose lock may be held

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 
 from launch import flags, help
 from launch.interrupts import interruptible
@@ -64,40 +64,28 @@ def run_brief_program(
 
     signals: handles them while it runs.
     """
-    if argv is None:
+    if is_process := argv is None:
         keep_printing()
         escape_printed()
-        return _run(name, sys.argv[1:], defaults, check, run, signals, is_process=True)
-    with printed_escaped():
-        return _run(name, argv, defaults, check, run, signals, is_process=False)
-
-
-def _run(
-    name: str,
-    words: Sequence[str],
-    defaults: Program,
-    check: Callable[[Program], None],
-    run: Callable[[Program], int],
-    signals: AbstractContextManager | None,
-    is_process: bool,
-) -> int:
-    try:
-        if help.wants_help(words):
-            print(help.help_text(name, flags.with_given_plugins(words, defaults), help.asked_topic(words)))
-            return 0
-        with signals or interruptible():
-            config = flags.parse(words, defaults)
-            check(config)
-            return run(config)
-    except (UserError, ChildError, UnsavedError, KeyboardInterrupt, OSError) as error:
-        code, line = ending(error)
-        if not line:
-            raise
-        print(line, file=sys.stderr, flush=True)
-        if is_process and isinstance(error, KeyboardInterrupt):
-            sys.stdout.flush()
-            os._exit(code)  # a thread that compiles would crash while Python ends
-        return code
+    words = sys.argv[1:] if argv is None else argv
+    with nullcontext() if is_process else printed_escaped():
+        try:
+            if help.wants_help(words):
+                print(help.help_text(name, flags.with_given_plugins(words, defaults), help.asked_topic(words)))
+                return 0
+            with signals or interruptible():
+                config = flags.parse(words, defaults)
+                check(config)
+                return run(config)
+        except (UserError, ChildError, UnsavedError, KeyboardInterrupt, OSError) as error:
+            code, line = ending(error)
+            if not line:
+                raise
+            print(line, file=sys.stderr, flush=True)
+            if is_process and isinstance(error, KeyboardInterrupt):
+                sys.stdout.flush()
+                os._exit(code)  # a thread that compiles would crash while Python ends
+            return code
 
 
 def split_words(argv: Sequence[str] | None) -> tuple[list[str], list[str]]:

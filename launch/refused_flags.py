@@ -47,7 +47,6 @@ NOT_SUPPORTED = (
 
 
 def find_refusal(name: str) -> Refusal | None:
-    """Returns the refusal of this flag, if any."""
     for refusal in NOT_SUPPORTED:
         for pattern in refusal.names:
             if name == pattern or (pattern.endswith("*") and name.startswith(pattern[:-1])):

@@ -98,7 +98,8 @@ def _run(training: Sequence[str], left_out: Collection[str], program: SweepConfi
             failed = children.train_all(runs, jobs, stop, variables, gpus)
         lines = results.write(runs, _folder(program))
     print("\n".join(lines), flush=True)
-    unfinished = [] if program.submit or all(map(is_finished, runs)) else [_itself(program, training)]
+    itself = with_training(command("sweep", SweepConfig(), **values_of(program)), training)
+    unfinished = [] if program.submit or all(map(is_finished, runs)) else [itself]
     _show_next(runs, _folder(program), unfinished)
     return 1 if failed else 0
 
@@ -113,10 +114,6 @@ def _restore(variables: Mapping[str, str]) -> None:
     """Undoes what --device of a run's flags has set in this process's environment."""
     os.environ.clear()
     os.environ.update(variables)
-
-
-def _itself(program: SweepConfig, training: Sequence[str]) -> str:
-    return with_training(command("sweep", SweepConfig(), **values_of(program)), training)
 
 
 def _show_next(runs: Sequence[GridRun], folder: str, unfinished: Sequence[str]) -> None:

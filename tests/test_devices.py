@@ -114,11 +114,6 @@ def said(captions: CaptionBatch) -> list[list[bytes]]:
     return [[captions.captions[i] for i in row] for row in captions.index]
 
 
-def captions_of_both(captions: CaptionBatch) -> CaptionBatch:
-    """The same, backwards in time."""
-    return CaptionBatch(captions.captions, captions.index[::-1])
-
-
 def test_the_captions_at_both_ends_share_their_messages():
     before, caused = captions_of(0), captions_of(1)
     both = both_ends(StepCaptions(before, caused))
@@ -133,7 +128,8 @@ def test_captions_of_several_processes_and_of_shares():
     np.testing.assert_array_equal(merged.observations["x"], np.concatenate([p.observations["x"] for p in parts], 1))
     firsts = [said(merged)[t][i] for t in range(3) for i in range(8)]
     assert list(merged.captions) == list(dict.fromkeys(firsts))  # each once, later ones behind
-    both = split_captions(StepCaptions(merged, captions_of_both(merged)), 4)
+    backwards = CaptionBatch(merged.captions, merged.index[::-1])
+    both = split_captions(StepCaptions(merged, backwards), 4)
     assert [sum(rows, []) for rows in zip(*(said(share.caused) for share in both))] == said(merged)[::-1]
     shares = [share.before for share in both]
     assert [len(share.captions) for share in shares] == [len(set(sum(said(share), []))) for share in shares]

@@ -1,5 +1,6 @@
 """The pages of results, docs/results.md and docs/results/NAME.md, from the files in the repository."""
 
+import json
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,7 +46,12 @@ python -m benchmarks.studies run catch_judge --jobs 2 --again  # trains all, int
 
 </details>
 """
-SIGNED = ("mean_return", "episode/intrinsic_return/")  # begin metrics that may be negative
+SIGNED = (
+    "mean_return",
+    "return",
+    "episode/intrinsic_return/",
+    "intrinsic_return/",
+)  # begin metrics that may be negative
 FRACTIONS = (SUCCESS, COVERAGE)  # others are counts
 NAMES = {"mean_return": "return", UNLOCKED: "achievements", SUCCESS: "success"}
 Runs = Sequence[Mapping[str, Any]]
@@ -98,7 +104,12 @@ def _page(study: Study, found: Sequence[Effect]) -> Iterator[str]:
     if found:
         yield from (*(_sentence(study, effect) for effect in found), "")
     if kept["runs"]:
-        yield from (*_shown_rows(study, kept), "", f"![{study.title}](../images/studies/{study.name}.png)", "")
+        yield from (
+            *(_played_rows(study) or _shown_rows(study, kept)),
+            "",
+            f"![{study.title}](../images/studies/{study.name}.png)",
+            "",
+        )
     noun = "minute" if (time := minutes(study, kept)) == "1" else "minutes"
     needs = f"  # needs {time} {noun} on two cores" if time else ""
     command = f"python -m benchmarks.studies run {study.name} --jobs {study.jobs} --again{needs}"
@@ -125,7 +136,8 @@ def _notes(study: Study, kept: Mapping[str, Any]) -> Iterator[str]:
         runs = (f"{label} ({count} {'run' if count == 1 else 'runs'})" for label, count in lacking.items())
         yield f"Not measured yet: {', '.join(runs)}."
     late = "after" if any(not contrast.beforehand for contrast in study.contrasts) else "before"
-    yield f"The main contrast was named {late} the runs."
+    noun = "contrast was" if len(study.contrasts) == 1 else "contrasts were"
+    yield f"The main {noun} named {late} the runs."
 
 
 def _shown_rows(study: Study, kept: Mapping[str, Any]) -> list[str]:
@@ -142,6 +154,17 @@ def _shown_rows(study: Study, kept: Mapping[str, Any]) -> list[str]:
         if runs:
             rows.append([f"{words} (`{label}`)", *cells, cost(study, runs)])
     return _plain_table([*header, cost_name(study)], rows)
+
+
+def _played_rows(study: Study) -> list[str]:
+    """Returns the lines of the table of the policies' means over held-out episodes; none: they have not been played."""
+    if not (study.played and study.episodes_path.exists()):
+        return []
+    rows = []
+    for policy, seeds in json.loads(study.episodes_path.read_text()).items():
+        values = [[means[name] for means in seeds if name in means] for name in study.played]
+        rows.append([study.shown.get(policy, policy), *(_mean(name, of) for name, of in zip(study.played, values))])
+    return _plain_table(["on held-out episodes", *study.played.values()], rows)
 
 
 def tables(study: Study, kept: Mapping[str, Any]) -> list[list[str]]:
@@ -194,19 +217,23 @@ def minutes(study: Study, kept: Mapping[str, Any]) -> str:
 
 
 def name_of(metric: str) -> str:
-    """Returns the name of a metric in words."""
     parts = [shown_name(part) for part in metric.split("/")[-2:] if part not in ("episode", "reward")]
     return NAMES.get(metric, " of ".join(parts))
 
 
 def at_the_end(runs: Runs, metric: str) -> str:
     """Returns the estimate of a metric at the end of runs; empty: there are none."""
-    return _shown(runs, metric, AT_THE_END) if runs else ""
+    return _shown(runs, metric, AT_THE_END)
 
 
 def _shown(runs: Runs, metric: str, summary: str) -> str:
+    return _mean(metric, [SUMMARIES[summary](curve(run, metric)) for run in runs])
+
+
+def _mean(metric: str, values: Sequence[float]) -> str:
+    """Returns the estimate of a metric's mean over seeds; empty: there are none."""
     low, high = -math.inf if metric.startswith(SIGNED) else 0.0, 1.0 if metric in FRACTIONS else math.inf
-    return mean([SUMMARIES[summary](curve(run, metric)) for run in runs], (low, high)).shown()
+    return mean(values, (low, high)).shown() if values else ""
 
 
 def cost_name(study: Study) -> str:

@@ -25,8 +25,6 @@ from oni_jax.types import Array, PyTree
 
 
 class TorchInputs(NamedTuple):
-    """Inputs of the policy, on the device."""
-
     images: torch.Tensor  # [T+1, B, 3, 72, 72] uint8
     vector_obs: torch.Tensor  # [T+1, B, D]
     message: torch.Tensor  # [T+1, B, M] uint8
@@ -173,7 +171,6 @@ def autocast(precision: str) -> contextlib.AbstractContextManager:
 
 
 def wait() -> None:
-    """Waits for the device to finish."""
     if device() == "cuda":
         torch.cuda.synchronize()
 

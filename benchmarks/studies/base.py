@@ -41,6 +41,7 @@ class Study:
     metric: str = "mean_return"  # metric of the figure and the tables
     left_out: int = 0  # steps or seconds, which pages leave out: until then only short episodes have ended
     also: tuple[str, ...] = ()  # more metrics, whose values at the end are in the table of all rows
+    played: Mapping[str, str] = dataclasses.field(default_factory=dict)  # means over held-out episodes, in words
     jobs: int = 2  # runs at a time
     prepare: tuple[str, ...] = ()  # programs and their flags that make what the runs read
     prepared: str = ""  # the folder that they write to
@@ -53,7 +54,6 @@ class Study:
 
     @property
     def path(self) -> pathlib.Path:
-        """File of the results."""
         return pathlib.Path(self.folder or FOLDER, f"{self.name}.json")
 
     @property

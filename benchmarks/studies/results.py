@@ -111,7 +111,6 @@ def by_task(found: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
 
 
 def by_cell(runs: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
-    """Returns the runs of each cell, by its label."""
     found: dict[str, list[Mapping[str, Any]]] = {}
     for run in runs:
         found.setdefault(cell_label(run["cell"]), []).append(run)
@@ -132,7 +131,6 @@ def machine_words(machine: Mapping[str, Any]) -> str:
 
 
 def _metrics(study: Study) -> tuple[str, ...]:
-    """Returns the metrics of which curves are kept."""
     return (*METRICS, *study.also)
 
 

@@ -37,6 +37,13 @@ STUDY = Study(
         f"--log_every_sec 5 --train_for_env_steps {len(GOALS) * STEPS_PER_GOAL}"
     ),
     also=("episode/kills", "episode/gold", "episode/dlvl", "episode/xlvl"),
+    played={
+        "kills": "kills",
+        "kills in 1,000 steps": "kills in 1,000 steps",
+        "gold": "gold",
+        "depth": "depth",
+        "length": "steps",
+    },
     left_out=2 * 64 * 5000,  # environments, and the limit of an episode
     notes=(
         "`python -m benchmarks.steering --out benchmarks/studies/steer_episodes.json` plays the held-out episodes of "

@@ -3,9 +3,9 @@
 from benchmarks.studies.base import Contrast, Study
 
 GOALS = ("keys", "balls", "boxes")
-STEPS_PER_GOAL = 2_000_000
+STEPS_PER_GOAL = 4_000_000
 TOGETHER = "three_goals"
-_LABELS = "--llm_reward_type online_cls --llm_reward_coeff 0.01"
+_LABELS = "--llm_reward_type online_cls --llm_reward_coeff 1"
 
 STUDY = Study(
     name="steer_babyai",
@@ -29,16 +29,19 @@ STUDY = Study(
     cases=(
         f"{TOGETHER}: {_LABELS} --goal_key {','.join(GOALS)} --goal_conditioned",
         *(f"{goal}_alone: {_LABELS} --goal_key {goal} --train_for_env_steps {STEPS_PER_GOAL}" for goal in GOALS),
-        f"every_caption: --llm_reward_type count --llm_reward_coeff 0.01 --train_for_env_steps {STEPS_PER_GOAL}",
+        f"every_caption: --llm_reward_type count --llm_reward_coeff 0.1 --train_for_env_steps {STEPS_PER_GOAL}",
         f"no_reward: --llm_reward_type none --train_for_env_steps {STEPS_PER_GOAL}",
     ),
     axes=("root_env=BabyAI-Text-GoToLocal-Pretraining-S20", "seed=1-3"),
     flags=(
-        "--extrinsic_reward_coeff 0 --caption event --answers recorded --batch_size 8192 --rollout 32 "
-        "--encoder_custom mlp_encoder --hidden_size 128 --use_rnn False --learning_rate 1e-3 --log_every_sec 0.25 "
+        "--babyai_size 8 --max_episode_steps 32 --extrinsic_reward_coeff 0 --caption event --answers recorded "
+        "--batch_size 8192 --rollout 32 --ppo_epochs 3 --num_minibatches 4 --encoder_custom mlp_encoder "
+        "--hidden_size 128 --use_rnn False --learning_rate 1e-3 --log_every_sec 0.25 "
         f"--train_for_env_steps {len(GOALS) * STEPS_PER_GOAL}"
     ),
     metric="success",
+    played={f"intrinsic_return/online_cls_{goal}": f"pay by the labels of {goal}" for goal in GOALS}
+    | {"success": "success, which nobody pays for"},
     notes=(
         "`python -m benchmarks.steering --study steer_babyai --out benchmarks/studies/steer_babyai_episodes.json` "
         "plays the held-out episodes of the main contrasts: what the labels of a goal pay, under it and under another.",

@@ -25,8 +25,6 @@ _LINE_CHARACTERS = 200
 
 
 class Child(NamedTuple):
-    """A run that is going on."""
-
     run: GridRun
     process: subprocess.Popen
     secs_before: float  # training time before this start

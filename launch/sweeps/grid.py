@@ -27,8 +27,6 @@ _LIMITS = ("train_for_env_steps", "train_for_seconds")
 
 
 class GridRun(NamedTuple):
-    """A run of a sweep."""
-
     name: str  # name of its folder in the sweep's
     cell: Mapping[str, str]  # axis -> value, without the seed's; runs of one cell differ in their seeds
     words: tuple[str, ...]  # flags of launch.train
@@ -36,7 +34,6 @@ class GridRun(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """Folder of the run."""
         return experiment_folder(self.config)
 
 

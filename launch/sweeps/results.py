@@ -69,12 +69,10 @@ def write(runs: Sequence[GridRun], folder: str) -> list[str]:
 
 
 def cell_label(cell: Mapping[str, str]) -> str:
-    """Returns the values of a cell in words."""
     return ", ".join(label if axis == "case" else f"{axis}={label}" for axis, label in cell.items()) or "all"
 
 
 def shown_name(metric: str) -> str:
-    """Returns a metric's name in words."""
     return metric.rpartition("/")[2].replace("_", " ")
 
 

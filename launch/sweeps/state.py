@@ -11,7 +11,6 @@ _LINE_BYTES = 1 << 16  # upper bound of a line
 
 
 def last_line(path: str) -> str:
-    """Returns the last line of a log that is not empty."""
     with open_regular(path) as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - _LINE_BYTES))
         lines = file.read().decode(errors="replace").split("\n")

@@ -57,15 +57,10 @@ class NoServer:
     line = without_key = staticmethod(str)
 
 
-def print_line(line: str) -> None:
-    """Reports a client's findings about its server, or the kind of query."""
-    report(line)
-
-
 def make_client(
     config: AnnotationConfig,
     prompt: Prompt,
-    say: Callable[[str], None] = print_line,
+    say: Callable[[str], None] = report,
     needs_probability: bool = False,
 ) -> "Client | NoServer":
     """Makes the client of a server, if the settings name one. Raises UserError: see `Client`."""
@@ -89,7 +84,7 @@ class Client:
         self,
         config: AnnotationConfig,
         prompt: Prompt | None = None,
-        say: Callable[[str], None] = print_line,
+        say: Callable[[str], None] = report,
         needs_probability: bool = False,
     ):
         self._config, self._asked, self._say = config, prompt, say

@@ -62,8 +62,6 @@ class Trouble(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class JudgeOptions:
-    """Options of the judge's server."""
-
     host: str = "127.0.0.1"
     port: int = 0  # 0: a free one
     latency_secs: float = 0.0  # before each answer

@@ -73,6 +73,11 @@ def load_rules(language: Language | None) -> Rules:
     return cast(Rules, importlib.import_module(language.judge_rules))
 
 
+def goal_of_words(rules: Rules, words: str) -> str:
+    """Returns the key of the goal that is nearest to one in free text; else the default."""
+    return rules.goal_of_words(words) if hasattr(rules, "goal_of_words") else "defaultgoal"
+
+
 class Reader:
     """Parses the prompts of an environment, and judges their items.
 
@@ -142,7 +147,7 @@ class Reader:
         known = [goal for file in self._files for goal, wording in file["goals"].items() if wording in text]
         one_word = any(file["answers"].get("label", "\0") in text for file in self._files)
         keys = (file["answer_key"] for file in self._files if f'"{file["answer_key"]}"' in text)
-        goals = tuple(dict.fromkeys(known)) or (self._rules.goal_of_words(self._words_of_goal(text)),)
+        goals = tuple(dict.fromkeys(known)) or (goal_of_words(self._rules, self._words_of_goal(text)),)
         return Instructions(goals if LINES_OPENING in text else goals[:1], one_word, next(keys, DEFAULT_ANSWER_KEY))
 
     def _words_of_goal(self, text: str) -> str:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from oni_jax.annotation.answers import TOKEN_COUNTS
 from oni_jax.annotation.asker import FAILURES_TO_WAITING, Asked, Asker, Policy, Stopped, about_items
 from oni_jax.annotation.backlog import Backlog
-from oni_jax.annotation.client import Client, NoServer, print_line
+from oni_jax.annotation.client import Client, NoServer
 from oni_jax.annotation.failures import FILTERED, KIND_RAISES, STATES, WAITING
 from oni_jax.annotation.pacing import MAX_BACKOFF_SECS
 from oni_jax.annotation.prompts import Prompt
@@ -74,7 +74,7 @@ class Labeller:
         list_size = config.llm_batch_size if config.llm_api == "completions" else 1
         self._asker = Asker(config, client, about_items(client), list_size)
         self._policy = Policy(config.llm_max_retries, asks_again=True)  # a server at fault: items are requeued
-        self._say = functools.cache(print_line)  # each line once
+        self._say = functools.cache(report)  # each line once
         self._tasks: set[asyncio.Task[None]] = set()
         self._given_up: list[Item] = []  # put aside after failures since a request succeeded last
         self._answered: list[tuple[Annotation, str]] = []  # not yet committed
@@ -334,5 +334,4 @@ class Labeller:
 
 
 def is_too_long(item: Item) -> bool:
-    """Returns True if an item is too long for a query."""
     return sum(map(len, item)) > MAX_ITEM_BYTES

@@ -103,7 +103,6 @@ def _visible(character: str) -> str:
 
 
 def unescape(text: str) -> bytes:
-    """Inverts `escape`."""
     plain = _ESCAPED.sub(lambda match: chr(int(match[match.lastindex or 1], 16)), text)
     return caption_bytes(plain)
 

@@ -7,7 +7,7 @@ import os
 import re
 import ssl
 import urllib.parse
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import aiohttp
@@ -39,7 +39,8 @@ class Route:
     def options(self) -> dict[str, Any]:
         """Arguments of a request of aiohttp's."""
         options: dict[str, Any] = {"proxy": self.proxy} if self.proxy else {}
-        return options | ({"ssl": _tls_context(*_certificates())} if self.url.startswith("https:") else {})
+        certificates = (os.environ.get(name, "") for name in _CERTIFICATES)
+        return options | ({"ssl": _tls_context(*certificates)} if self.url.startswith("https:") else {})
 
     def failure(self, error: Exception) -> RequestError | None:
         """Returns the cause of a failed connection: proxy, certificate, or a server away; None: it was connected."""
@@ -138,10 +139,6 @@ def _matches(host: str, port: int, entry: str) -> bool:
         except ValueError:
             return False
     return name == "*" or host == name or host.endswith(f".{name}")
-
-
-def _certificates() -> Iterator[str]:
-    return (os.environ.get(name, "") for name in _CERTIFICATES)
 
 
 @functools.lru_cache(4)

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from oni_jax.annotation.answers import TOKEN_COUNTS
-from oni_jax.annotation.client import Client, NoServer, make_client, print_line
+from oni_jax.annotation.client import Client, NoServer, make_client
 from oni_jax.annotation.label_store import LabelStore
 from oni_jax.annotation.labeller import TOO_LONG, Labeller, Part, Store, is_too_long
 from oni_jax.annotation.questions import Question as Question
@@ -97,7 +97,7 @@ class AnnotationService:
         state = "starting" if any(question.config.llm_server_addr for question in questions) else ""
         self._stats: dict[str, float | str] = {**_INITIAL_STATS, "state": state, "problem": ""}
         self._counted: collections.Counter[str] = collections.Counter()  # counts of earlier processes
-        self._restarts, self._say = restarts, functools.cache(print_line)
+        self._restarts, self._say = restarts, functools.cache(report)
         self._closed = False
         self._start_process = functools.partial(
             start_child, "annotation", run_service, questions, store, niceness=niceness
@@ -254,7 +254,7 @@ class AnnotationService:
         elif kind == "answers":
             self._answers = content
         elif kind == "line":
-            print_line(content)
+            report(content)
         else:
             self._stats = content
             if self._held_at_start is not None:

@@ -157,7 +157,6 @@ class Transport:
 
 
 async def _record_reuse(session: aiohttp.ClientSession, context: types.SimpleNamespace, _: object) -> None:
-    del session
     if context.trace_request_ctx is not None:
         context.trace_request_ctx.reused = True
 

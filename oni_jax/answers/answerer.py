@@ -66,7 +66,7 @@ def find_answerer(config: AnnotationConfig, language: Language | None, kind: str
     path, problem = _unsuited(config, language, kind)
     if config.answers == RECORDED and problem:
         raise UserError(f"--answers {RECORDED}: {problem}; name a file, --answers {JUDGE}, or an --llm_server_addr")
-    if problem or (not config.answers and (rest or _wants_judge(config))):
+    if problem or (not config.answers and (rest or config.judge != EmbeddedJudgeConfig())):
         return Answerer(None, "", rest) if rest else _judge(kind)
     assert language
     return Answerer(_read(path, language), path, rest)
@@ -193,11 +193,6 @@ def recorded_answers(config: AnnotationConfig, language: Language | None, kind: 
     return file.under(_goal(config, file.header)) if file else {}
 
 
-def _wants_judge(config: AnnotationConfig) -> bool:
-    """Returns whether settings of the embedded judge are given."""
-    return config.judge != EmbeddedJudgeConfig()
-
-
 def _unsuited(config: AnnotationConfig, language: Language | None, kind: str) -> tuple[str, str]:
     """Returns the path of the package's file for a question, and why it does not answer it; "": it does."""
     if not (language and language.name):
@@ -255,5 +250,4 @@ def _read(path: str, language: Language) -> AnswerFile:
 
 @functools.lru_cache(maxsize=8)
 def _read_unchanged(path: str, changed_at: int) -> AnswerFile:
-    del changed_at
     return read_answers(path, languages())

@@ -58,8 +58,6 @@ class Header(NamedTuple):
 
 
 class Row(NamedTuple):
-    """An item's answers."""
-
     answers: tuple[bytes | None, ...]  # one answer a goal, as the kind of query encodes it; None: no answer
     count: int = 0  # number of steps at which the item was met
 
@@ -71,7 +69,6 @@ class AnswerFile(NamedTuple):
     rows: Mapping[Item, Row]
 
     def under(self, goal: str) -> dict[Item, bytes]:
-        """Returns the answers under one of the header's goals."""
         index = self.header.goals.index(goal)
         return {item: answer for item, row in self.rows.items() if (answer := row.answers[index]) is not None}
 

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -105,6 +105,35 @@ class VectorEnv(Protocol):
 
     def close(self) -> None:
         pass
+
+
+class VectorEnvWrapper(VectorEnv):
+    """Environments that show more, or other things, than those that they are made of; a base class."""
+
+    def __init__(self, env: Any, spec: EnvSpec):
+        self._env, self.spec, self.num_envs = env, spec, env.num_envs
+
+    @property
+    def num_restarts(self) -> int:  # type: ignore
+        return self._env.num_restarts
+
+    def __getattr__(self, name: str) -> Any:  # attributes for viewers: `display.WatchedEnv`
+        return getattr(self._env, name)
+
+    def note(self) -> str:
+        return self._env.note()
+
+    def terminal(self) -> "Terminal | None":
+        return self._env.terminal()
+
+    def save(self) -> Mapping[str, np.ndarray]:
+        return self._env.save()
+
+    def restore(self, saved: Mapping[str, np.ndarray]) -> None:
+        self._env.restore(saved)
+
+    def close(self) -> None:
+        self._env.close()
 
 
 class Language(NamedTuple):

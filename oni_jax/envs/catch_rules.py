@@ -6,16 +6,9 @@ WORTH = {b"You catch the ball.": 2, b"The paddle is below the ball.": 1, b"You m
 
 
 def judge_caption(goal: str, message: bytes) -> tuple[bool, str]:
-    del goal
     return WORTH.get(message, 0) > 0, "where the ball is seen from the paddle"
 
 
 def judge_pair(goal: str, first: bytes, second: bytes) -> int:
-    del goal
     gain = WORTH.get(second, 0) - WORTH.get(first, 0)
     return TIE if gain == 0 else int(gain > 0)
-
-
-def goal_of_words(words: str) -> str:
-    del words
-    return "defaultgoal"

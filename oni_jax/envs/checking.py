@@ -35,8 +35,6 @@ class FailedStep(Exception):
 
 
 class Episode(NamedTuple):
-    """An ended episode."""
-
     length: int
     total_reward: float
     terminated: bool

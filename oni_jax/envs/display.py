@@ -16,8 +16,6 @@ GRAY, DARK_GRAY, WHITE = 7, 8, 15
 
 
 class Terminal(NamedTuple):
-    """A terminal's screen."""
-
     chars: np.ndarray  # [24, 80] uint8
     colors: np.ndarray  # [24, 80] uint8 or int8, a terminal's 16 colours, + INVERSE
     cursor: np.ndarray | None = None  # [2] row, column
@@ -89,8 +87,6 @@ class WatchedEnv(VectorEnv, Protocol):
 
 
 class ActionKey(NamedTuple):
-    """The key of an action."""
-
     key: int  # a byte as terminals send it, + 0x80 with Meta; arrows stand for h, j, k and l
     words: str  # name of the action
     in_help: bool = True  # False: named in `Display.moves`

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oni_jax.envs.base import Environment, StepOutput, VectorEnv
-from oni_jax.envs.display import Terminal
+from oni_jax.envs.base import Environment, StepOutput, VectorEnv, VectorEnvWrapper
 from oni_jax.ops.words import hashed_words
 from oni_jax.settings.fields import UserError, given
 from oni_jax.settings.worlds import EnvConfig, EpisodeGoalConfig
@@ -63,7 +62,6 @@ def feature_table(settings: EpisodeGoalConfig) -> np.ndarray:
 
 
 def goal_spec(spec: EnvSpec, settings: EpisodeGoalConfig) -> EnvSpec:
-    """Returns the spec of an environment whose episodes have goals."""
     table = feature_table(settings)
     shown = {
         EPISODE_GOAL: ArraySpec((), "int32", num_ids=len(table)),
@@ -117,7 +115,7 @@ def _without_goals(shown: EnvSpec) -> EnvSpec:
     return shown._replace(observations={name: x for name, x in shown.observations.items() if name not in SHOWN})
 
 
-class GoalVectorEnv(VectorEnv):
+class GoalVectorEnv(VectorEnvWrapper):
     """Environments of the host whose episodes have goals.
 
     Args:
@@ -131,7 +129,7 @@ class GoalVectorEnv(VectorEnv):
     def __init__(
         self, env: Any, spec: EnvSpec, settings: EpisodeGoalConfig, seed: int, first_index: int, first_number: int = 0
     ):
-        self._env, self.spec, self.num_envs = env, spec, env.num_envs
+        super().__init__(env, spec)
         self._names: Collection[str] = {*SHOWN} & {*spec.observations}
         self._table, self._every = feature_table(settings), settings.steps
         self._bounds = np.cumsum(goal_probabilities(settings))
@@ -140,10 +138,6 @@ class GoalVectorEnv(VectorEnv):
         self._goals, self._steps = np.zeros((2, self.num_envs), np.int32)
         self._features = self._table[self._goals]
         self._numbers = np.full(self.num_envs, first_number - 1, np.int32)
-
-    @property
-    def num_restarts(self) -> int:  # type: ignore
-        return self._env.num_restarts
 
     def reset(self, out: StepOutput) -> None:
         self._env.reset(out)
@@ -187,15 +181,6 @@ class GoalVectorEnv(VectorEnv):
         if GOAL_FEATURES in self._names:
             records[GOAL_FEATURES] = self._features
 
-    def note(self) -> str:
-        return self._env.note()
-
-    def terminal(self) -> Terminal | None:
-        return self._env.terminal()
-
-    def __getattr__(self, name: str) -> Any:  # attributes for viewers: `display.WatchedEnv`
-        return getattr(self._env, name)
-
     def save(self) -> Mapping[str, np.ndarray]:
         saved = self._env.save()
         goals = {"goal": self._goals, "goal_steps": self._steps, "goal_episodes": self._numbers}
@@ -207,9 +192,6 @@ class GoalVectorEnv(VectorEnv):
         self._goals[:], self._steps[:] = saved["goal"], saved["goal_steps"]
         self._numbers[:], self._seed = saved["goal_episodes"], int(saved["goal_seed"])
         self._features = self._table[self._goals]
-
-    def close(self) -> None:
-        self._env.close()
 
 
 def goal_features(settings: EpisodeGoalConfig, goal: str) -> np.ndarray:

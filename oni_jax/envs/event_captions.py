@@ -4,13 +4,11 @@ An episode's first caption is empty. Where nothing reads alike twice, as states 
 events can be looked up again, and their episodic counts say something.
 """
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oni_jax.envs.base import Environment, Language, StepOutput, VectorEnv
-from oni_jax.envs.display import Terminal
+from oni_jax.envs.base import Environment, Language, StepOutput, VectorEnv, VectorEnvWrapper
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import EnvSpec
@@ -33,7 +31,7 @@ def with_event_captions(environment: Environment) -> Environment:
     def captioned(env: Any, spec: EnvSpec | None = None) -> Any:
         if environment.device:
             return env.wrapped(_device_wrapper(), spec)
-        return EventCaptions(env, spec)
+        return EventCaptions(env, spec or env.spec)
 
     def make(*args: Any) -> VectorEnv:
         config, spec, *others = args
@@ -66,16 +64,7 @@ def _device_wrapper() -> Any:
     return EventCaptions
 
 
-class EventCaptions(VectorEnv):
-    """Environments with events for captions."""
-
-    def __init__(self, env: Any, spec: EnvSpec | None = None):
-        self._env, self.spec, self.num_envs = env, spec or env.spec, env.num_envs
-
-    @property
-    def num_restarts(self) -> int:  # type: ignore
-        return self._env.num_restarts
-
+class EventCaptions(VectorEnvWrapper):
     def reset(self, out: StepOutput) -> None:
         self._env.reset(out)
         out.texts.captions[:] = [b""] * self.num_envs
@@ -85,21 +74,3 @@ class EventCaptions(VectorEnv):
         texts = out.texts
         texts.final_captions[:] = texts.events
         texts.captions[:] = [b"" if first else event for first, event in zip(out.records["is_first"], texts.events)]
-
-    def terminal(self) -> Terminal | None:
-        return self._env.terminal()
-
-    def __getattr__(self, name: str) -> Any:  # attributes for viewers: `display.WatchedEnv`
-        return getattr(self._env, name)
-
-    def note(self) -> str:
-        return self._env.note()
-
-    def save(self) -> Mapping[str, np.ndarray]:
-        return self._env.save()
-
-    def restore(self, saved: Mapping[str, np.ndarray]) -> None:
-        self._env.restore(saved)
-
-    def close(self) -> None:
-        self._env.close()

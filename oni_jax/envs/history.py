@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from oni_jax.envs.base import StepOutput, VectorEnv
-from oni_jax.envs.display import Terminal
+from oni_jax.envs.base import StepOutput, VectorEnv, VectorEnvWrapper
 from oni_jax.settings.fields import cut_caption
 from oni_jax.types import CAPTION, ArraySpec, EnvSpec
 
@@ -88,11 +87,11 @@ def _lacks_captions(env: VectorEnv, spec: EnvSpec) -> bool:
     return CAPTION in spec.observations and CAPTION not in env.spec.observations
 
 
-class HistoryVectorEnv(VectorEnv):
+class HistoryVectorEnv(VectorEnvWrapper):
     """Environments that show observations of earlier steps too, and captions."""
 
     def __init__(self, env: Any, spec: EnvSpec):
-        self.spec, self.num_envs, self._env = spec, env.num_envs, env
+        super().__init__(env, spec)
         self._past = past_of(spec.observations)
         self._caption_size = spec.caption_size if _lacks_captions(env, spec) else 0
         rows = self.num_envs, 1 + max((past.length for past in self._past.values()), default=0)
@@ -101,10 +100,6 @@ class HistoryVectorEnv(VectorEnv):
         # The present step's is the last; of the actions, the one that led to it.
         self._seen = {name: np.zeros((*rows, *x.shape), x.dtype) for name, x in specs.items()}
         self._seen |= {ACTIONS: np.full(rows, NO_ACTION, np.int32), TIMES: np.zeros(rows, np.int32)}
-
-    @property
-    def num_restarts(self) -> int:  # type: ignore
-        return self._env.num_restarts
 
     def reset(self, out: StepOutput) -> None:
         self._env.reset(out)
@@ -150,20 +145,6 @@ class HistoryVectorEnv(VectorEnv):
             # The action beside a state is the one taken there: that which led to the next.
             records[name] = rows[:, -past.length :] if past.source == ACTIONS else rows[:, -1 - past.length : -1]
 
-    def note(self) -> str:
-        return self._env.note()
-
-    def terminal(self) -> Terminal | None:
-        return self._env.terminal()
-
-    def turn(self) -> int | None:
-        """Returns the game time, see `WatchedEnv`."""
-        return self._env.turn()
-
-    def choose(self, goal: int) -> None:
-        """Changes the goal, see `GoalVectorEnv`."""
-        self._env.choose(goal)
-
     def save(self) -> dict[str, np.ndarray]:
         saved = self._env.save()
         return saved and {**saved, **{f"past/{name}": rows.copy() for name, rows in self._seen.items()}}
@@ -172,6 +153,3 @@ class HistoryVectorEnv(VectorEnv):
         self._env.restore(saved)
         for name, rows in self._seen.items():
             rows[:] = saved[f"past/{name}"]
-
-    def close(self) -> None:
-        self._env.close()

@@ -48,7 +48,6 @@ def printable(chars: np.ndarray) -> np.ndarray:
 
 
 def wrapped(text: str, columns: int) -> list[str]:
-    """Returns the lines of a paragraph."""
     return textwrap.wrap(text, columns, subsequent_indent="  ", break_on_hyphens=False) or [""]
 
 

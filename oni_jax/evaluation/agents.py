@@ -21,7 +21,6 @@ class RandomAgent(Agent):
         self._generators: dict[tuple[int, int], np.random.Generator] = {}  # (group, row) -> the running episode's
 
     def act(self, group: int, records: np.ndarray, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
-        del records
         for i in np.flatnonzero(steps == 0).tolist():
             # A separate spawn_key: the environments' seeds are made from other sequences.
             sequence = np.random.SeedSequence([self._seed, int(episodes[i])], spawn_key=(0,))

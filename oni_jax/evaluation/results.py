@@ -27,8 +27,6 @@ STEPS_TO_SUCCESS = "steps to success"
 
 
 class Evaluation(NamedTuple):
-    """The episodes of a player."""
-
     player: str
     experiment: str  # "" for random actions
     env_steps: int | None

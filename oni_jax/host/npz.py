@@ -87,7 +87,6 @@ def to_npz(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def from_npz(content: np.ndarray) -> dict[str, np.ndarray]:
-    """Inverts `to_npz`."""
     with np.load(io.BytesIO(np.asarray(content).tobytes()), allow_pickle=False) as arrays:
         return dict(arrays)
 

@@ -1,5 +1,6 @@
 """Lines for people: what the library says goes to standard output, or to a sink in its place."""
 
+import functools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,12 @@ def report(*texts: str, to_stderr: bool = False) -> None:
     """Gives texts, each a line or several, to the sink, from any thread."""
     for text in texts:
         _sinks[-1](text, to_stderr)
+
+
+@functools.cache
+def report_once(text: str) -> None:
+    """Reports a text the first time alone."""
+    report(text)
 
 
 @contextmanager

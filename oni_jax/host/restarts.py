@@ -69,7 +69,6 @@ class Restarts:
 
 
 def how_it_ended(exitcode: int | None) -> str:
-    """Returns in words how a process ended."""
     if exitcode is not None and exitcode < 0:
         return f"died, killed by {signal.Signals(-exitcode).name}"
     return f"died, exit code {exitcode}"

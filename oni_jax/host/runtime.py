@@ -281,7 +281,6 @@ class StopRequest:
             os.close(write_end)
 
     def _handle(self, number: int, frame: object) -> None:
-        del frame
         if number == signal.SIGUSR1 and self.usr1_saves:
             self.save_due = True
             return
@@ -292,7 +291,6 @@ class StopRequest:
                 self._interrupt(number, None)
 
     def _interrupt(self, number: int, frame: object) -> None:
-        del frame
         signal.signal(number, signal.SIG_IGN)  # cleaning up is not interrupted again
         self.interrupted_twice = True  # an exception inside a callback is printed and lost: raised again at the end
         raise KeyboardInterrupt(LEFT_AT_ONCE)

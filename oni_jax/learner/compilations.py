@@ -15,7 +15,6 @@ class CompilationCounter:
         jax.monitoring.register_event_duration_secs_listener(self._listen)
 
     def _listen(self, event: str, duration_secs: float, **details: Any) -> None:
-        del duration_secs, details
         self.count += event == _EVENT
 
     def close(self) -> None:

@@ -47,7 +47,6 @@ def make_step_fn(loss_fn: LossFn, optimizer: optax.GradientTransformation) -> De
     def descend(
         learnt: Learnt, trajectory: Trajectory, intrinsic_rewards: Array, key: Array
     ) -> tuple[Learnt, Mapping[str, Array]]:
-        del key
         return _step(loss_fn, optimizer, learnt, Examples(trajectory, intrinsic_rewards, None))
 
     return descend

@@ -58,7 +58,6 @@ class Guidance:
 
     @property
     def guide_probability(self) -> float:
-        """Probability that the guide acts."""
         settings, steps = self._settings, self._env_steps
         if settings.decay_after_reward:
             steps = steps - self.steps_before if self.reward_sum >= REWARD else 0

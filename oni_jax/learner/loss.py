@@ -19,8 +19,6 @@ MAX_SYMMETRIC_KL = 30.0
 
 
 class RewardCoeffs(NamedTuple):
-    """Coefficients of the summed rewards."""
-
     extrinsic: float
     intrinsic: Mapping[str, float]  # label -> number, for K rewards
 

@@ -37,15 +37,12 @@ def plain_row(row: Row) -> dict[str, Any]:
 
 
 def numbers(row: Row) -> dict[str, float]:
-    """Returns the row's numbers."""
     return {name: float(value) for name, value in row.items() if not isinstance(value, str | tuple | None)}
 
 
 def finite(row: Row) -> dict[str, float]:
-    """Returns the row's finite numbers."""
     return {name: value for name, value in numbers(row).items() if math.isfinite(value)}
 
 
 def histograms(row: Row) -> Iterator[tuple[str, Histogram]]:
-    """Yields the row's histograms, with their names."""
     return ((name, value) for name, value in row.items() if isinstance(value, Histogram))

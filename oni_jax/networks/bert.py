@@ -35,8 +35,6 @@ class Shape(NamedTuple):
 
 
 class Bert(NamedTuple):
-    """An encoder."""
-
     shape: Shape
     params: Mapping[str, np.ndarray]  # name in the file -> array
 

@@ -33,8 +33,6 @@ def lstm_gates(inputs: Array, hidden: Array, state: tuple[Array, Array]) -> tupl
 
 
 class Cell(NamedTuple):
-    """A kind of recurrent cell."""
-
     gates: GateFn
     num_gates: int
     num_merged: int  # the first gates, whose input and state biases are merged

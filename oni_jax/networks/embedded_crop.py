@@ -47,5 +47,4 @@ class EmbeddedCropEncoder(Encoder):
 
 
 def make_embedded_encoder(network: NetworkConfig, spec: EnvSpec) -> EmbeddedCropEncoder:
-    """Makes the encoder of the settings."""
     return EmbeddedCropEncoder(network)

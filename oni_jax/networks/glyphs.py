@@ -122,7 +122,6 @@ def make_ranking_network(network: NetworkConfig) -> RankingNetwork:
 
 def make_glyph_encoder(network: NetworkConfig, spec: EnvSpec | None = None) -> TorchbeastEncoder:
     """Makes the encoder of the settings. Raises UserError where it would read nothing."""
-    del spec
     if network.torchbeast.use_crop and not network.torchbeast.use_blstats:
         raise UserError("--use_crop needs --use_blstats: turn it on too.")
     if not torchbeast_observations(network):

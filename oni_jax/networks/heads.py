@@ -23,7 +23,6 @@ def bk_heads(features: Array, num_actions: int, initialization: Initialization) 
 
     Initial weights are BK's, whatever the policy's: first policies are nearly uniform, first values nearly 0.
     """
-    del initialization
     size, small = features.shape[-1], scaled_orthogonal(0.01)
     hidden = nn.relu(Dense(size, small, name="logits_hidden")(features))
     logits = Dense(num_actions, small, name="logits")(hidden)

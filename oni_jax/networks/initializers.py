@@ -26,7 +26,6 @@ def summed(initializer: Initializer, count: int) -> Initializer:
 
 
 def _zeros(fan_in: int) -> Initializer:
-    del fan_in
     return nn.initializers.zeros
 
 

@@ -22,8 +22,6 @@ POOL_SIZE = 3
 
 
 class MessageArchitecture(NamedTuple):
-    """Sizes of a message network."""
-
     length: int  # characters read
     embedding_dim: int
     features: int

@@ -82,13 +82,11 @@ def make_policy(network: NetworkConfig, spec: EnvSpec) -> ActorCritic:
 
 
 def init_params(policy: ActorCritic, spec: EnvSpec, key: jax.Array) -> PyTree:
-    """Initialises parameters of `policy`."""
     observations = {name: jnp.zeros((1, 1, *array.shape), array.dtype) for name, array in spec.observations.items()}
     return jax.jit(policy.init)(key, observations, policy.initial_state(1), jnp.ones((1, 1), bool))
 
 
 def policy_and_shapes(network: NetworkConfig, spec: EnvSpec) -> tuple[ActorCritic, PyTree]:
-    """Returns the policy, and the shapes and dtypes of its parameters."""
     policy = make_policy(network, spec)
     return policy, jax.eval_shape(functools.partial(init_params, policy, spec), jax.random.key(0))
 

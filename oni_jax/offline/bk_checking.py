@@ -9,8 +9,8 @@ from oni_jax.envs.registry import env_spec, seen_by_code
 from oni_jax.host.reporting import report
 from oni_jax.host.runtime import StopRequest
 from oni_jax.offline.bk_config import CheckPotential
-from oni_jax.offline.play import random_episodes, windows_of
-from oni_jax.offline.segment_episodes import SegmentSampler, read_episodes
+from oni_jax.offline.play import given_episodes, windows_of
+from oni_jax.offline.segment_episodes import SegmentSampler
 from oni_jax.rewards.bk.code import arguments_read, read_code
 from oni_jax.rewards.bk.sandbox import CodeError, Sandbox, Value
 from oni_jax.settings.fields import UserError
@@ -28,11 +28,7 @@ def check_potential(config: CheckPotential, stop: StopRequest) -> int:
         sandbox = Sandbox(code, section.potential_workers, seen)
     except CodeError as error:
         raise UserError(f"{path}: {error}") from None
-    episodes = (
-        read_episodes(section.segments)
-        if section.segments
-        else random_episodes(config.env, NUM_EPISODES, section.seed, stop)
-    )
+    episodes = given_episodes(section.segments, config.env, NUM_EPISODES, section.seed, stop)
     if stop:
         return 130
     sampler = SegmentSampler(episodes, section.potential_horizon, section.seed)

@@ -23,13 +23,13 @@ from oni_jax.host.json_files import other_settings
 from oni_jax.host.runtime import StopRequest
 from oni_jax.offline.bk_config import AnnotateSegments, CompareConfig
 from oni_jax.offline.pair_annotation import AnnotationLog, label_pairs
-from oni_jax.offline.play import random_episodes
+from oni_jax.offline.play import given_episodes
 from oni_jax.offline.preference_file import PreferenceFile
 from oni_jax.offline.segment_episodes import Segment, SegmentSampler, read_episodes, write_episodes
-from oni_jax.rewards.bk.segment_captions import action_name, segment_caption
+from oni_jax.rewards.bk.segment_captions import segment_caption
 from oni_jax.runs.plan import Plan
 from oni_jax.settings.config import Config
-from oni_jax.settings.fields import UserError, caption_bytes, caption_text
+from oni_jax.settings.fields import UserError, caption_bytes
 from oni_jax.settings.json_text import sealed
 from oni_jax.types import Item
 
@@ -86,15 +86,12 @@ def _label(
         (question,) = open_questions([(config.annotation, "segments")], language, stack)
         asyncio.run(label_pairs(question, describe, file, FLUSHING_FREQ, progress, stop))
         progress.print(stop)
-    if stop:
-        return 130
-    return 0
+    return 130 if stop else 0
 
 
 def caption_of(segment: Segment, actions: Sequence[str]) -> bytes:
     """Returns the text of a segment, with its actions in words."""
-    names = [action_name(actions, action) for action in segment.actions.tolist()]
-    return caption_bytes(segment_caption([caption_text(text) for text in segment.captions], names))
+    return caption_bytes(segment_caption(*segment.in_words(actions)))
 
 
 def draw_pairs(config: CompareConfig, episodes: Sequence[Segment]) -> list[Segment]:
@@ -120,10 +117,7 @@ def _open_folder(config: AnnotateSegments, settings: dict, stop: StopRequest) ->
                     f"--reward_dir {folder}: its labels have another {', '.join(changed)}; choose another folder"
                 )
             return read_episodes(os.path.join(folder, SEGMENTS))
-        if section.segments:
-            episodes = read_episodes(section.segments)
-        else:
-            episodes = random_episodes(config.env, NUM_EPISODES, section.seed, stop)
+        episodes = given_episodes(section.segments, config.env, NUM_EPISODES, section.seed, stop)
         if stop:
             return None
         _write_pairs(folder, draw_pairs(section, episodes), settings)

@@ -29,8 +29,8 @@ from oni_jax.host.json_files import MAX_JSON_BYTES, other_settings, read_json
 from oni_jax.host.reporting import report
 from oni_jax.host.runtime import StopRequest
 from oni_jax.offline.bk_config import WriteGoals, WritePotential
-from oni_jax.offline.play import random_episodes
-from oni_jax.offline.segment_episodes import Segment, SegmentSampler, read_episodes
+from oni_jax.offline.play import given_episodes
+from oni_jax.offline.segment_episodes import Segment, SegmentSampler
 from oni_jax.runs.plan import Plan
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.config import Config
@@ -84,11 +84,7 @@ def converse(config: WritePotential | WriteGoals, kind: str, result: str, make: 
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(held_folder(section.reward_dir, "reward_dir", stop))
         answers = _open_folder(section.reward_dir, settings, result)
-        episodes = (
-            read_episodes(section.segments)
-            if section.segments
-            else random_episodes(config.env, NUM_EPISODES, section.seed, stop)
-        )
+        episodes = given_episodes(section.segments, config.env, NUM_EPISODES, section.seed, stop)
         if stop:
             return False
         sampler = SegmentSampler(episodes, section.segment_length, section.seed)

@@ -10,10 +10,10 @@ from oni_jax.host.reporting import report
 from oni_jax.host.runtime import StopRequest
 from oni_jax.offline.bk_config import WriteGoals, WriteGoalsConfig
 from oni_jax.offline.bk_conversation import ANSWERS, Ask, Conversation, UnansweredError, converse, drop_oldest
-from oni_jax.offline.segment_episodes import Segment, SegmentSampler
+from oni_jax.offline.segment_episodes import SegmentSampler
 from oni_jax.rewards.bk.goals import GOALS, GoalLibrary, write_library
-from oni_jax.rewards.bk.segment_captions import action_name, segment_caption
-from oni_jax.settings.fields import UserError, caption_bytes, caption_text
+from oni_jax.rewards.bk.segment_captions import segment_caption
+from oni_jax.settings.fields import UserError, caption_bytes
 
 
 def write_goals(config: WriteGoals, stop: StopRequest) -> int:
@@ -47,7 +47,7 @@ class GoalConversation(Conversation):
         found: list[tuple[str, list[str]]] = []
         num_unanswered = 0
         for number in range(1, self._config.num_rounds + 1):
-            text = text_of(self._sampler.draw(), self._actions)
+            text = segment_caption(*self._sampler.draw().in_words(self._actions))
             try:
                 goals = await self._goals_for(ask, text)
             except UnansweredError:
@@ -90,9 +90,3 @@ class GoalConversation(Conversation):
                 return goals
             tried += [("assistant", answer or "(nothing)"), ("user", self._prompt.again)]
         return []
-
-
-def text_of(segment: Segment, actions: Sequence[str]) -> str:
-    """Returns a segment in words, with those of the actions."""
-    captions = [caption_text(caption) for caption in segment.captions]
-    return segment_caption(captions, [action_name(actions, action) for action in segment.actions.tolist()])

@@ -18,8 +18,8 @@ from oni_jax.offline.bk_conversation import ANSWERS, Ask, Conversation, converse
 from oni_jax.offline.play import windows_of
 from oni_jax.offline.segment_episodes import Segment, SegmentSampler
 from oni_jax.rewards.bk.sandbox import UNNAMED, CodeError, Sandbox, Value
-from oni_jax.rewards.bk.segment_captions import action_name, history_caption
-from oni_jax.settings.fields import UserError, caption_text
+from oni_jax.rewards.bk.segment_captions import history_caption
+from oni_jax.settings.fields import UserError
 
 POTENTIAL = "potential.py"
 
@@ -110,11 +110,9 @@ class CodeConversation(Conversation):
 
 def sample_text(number: int, segment: Segment, value: Value, actions: Sequence[str]) -> str:
     """Returns a segment with the value of the code in words."""
-    captions = [caption_text(caption) for caption in segment.captions]
-    names = [action_name(actions, action) for action in segment.actions.tolist()]
     parts = ", ".join(f"{name}: {part:.4f}" for name, part in value.parts.items())
     details = f"The computed reward is {value.value:.4f}. Reward details: {parts}."
-    return f"Sample#{number}\n{history_caption(captions, names)}\n{details}\n"
+    return f"Sample#{number}\n{history_caption(*segment.in_words(actions))}\n{details}\n"
 
 
 def call_on(code: str, segments: Sequence[Segment], seen: Mapping[str, Sequence[str]]) -> tuple[list[Value], str]:

@@ -135,7 +135,6 @@ def make_step(
     def step(
         state: ModelState, data: PyTree, argument: tuple[PyTree, Array], device: Array
     ) -> tuple[ModelState, Mapping[str, Array]]:
-        del data
         size = argument[1].shape[0] // num_devices
         batch, labels = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, device * size, size), argument)
 

@@ -20,7 +20,7 @@ from oni_jax.host.held_folders import held_name, watched_folder
 from oni_jax.host.reporting import report
 from oni_jax.host.runtime import StopRequest
 from oni_jax.offline.segment_config import CollectSegments, SegmentsConfig, as_evaluation
-from oni_jax.offline.segment_episodes import Segment, write_episodes
+from oni_jax.offline.segment_episodes import Segment, read_episodes, write_episodes
 from oni_jax.rewards.bk.windows import Windows
 from oni_jax.runs.run import Run
 from oni_jax.settings.fields import UserError, counted
@@ -142,6 +142,11 @@ def windows_of(segments: Sequence[Segment], names: Collection[str] = ()) -> Wind
         raise UserError(f"--segments: were recorded without {', '.join(missing)}; run launch.collect_segments again")
     steps = {name: np.stack([segment.observations[name] for segment in segments]) for name in names or recorded}
     return Windows(steps, np.stack([segment.actions for segment in segments]))
+
+
+def given_episodes(folder: str, env: EnvConfig, num_episodes: int, seed: int, stop: StopRequest) -> list[Segment]:
+    """Reads the episodes of a folder; without one, plays some with random actions. Raises UserError."""
+    return read_episodes(folder) if folder else random_episodes(env, num_episodes, seed, stop)
 
 
 def random_episodes(env: EnvConfig, num_episodes: int, seed: int, stop: StopRequest) -> list[Segment]:

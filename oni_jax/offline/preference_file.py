@@ -155,7 +155,6 @@ class PreferenceFile:
             write_atomically(f"{stem}.json", json.dumps(sealed(self._made_by), indent=1).encode())
 
     def flush(self) -> None:
-        """Flushes the labels to the disk."""
         self._labels.flush()
         self._map.flush()
 

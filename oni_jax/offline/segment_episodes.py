@@ -18,7 +18,8 @@ import numpy as np
 from oni_jax.host.files import write_atomically
 from oni_jax.host.npz import Header, join_texts, open_npz, split_texts
 from oni_jax.host.runtime import memory_bytes
-from oni_jax.settings.fields import UserError
+from oni_jax.rewards.bk.segment_captions import action_name
+from oni_jax.settings.fields import UserError, caption_text
 
 OBSERVATIONS = "observations/"
 MAX_STATE_BYTES = 1 << 20  # bound on an observation, or on the captions
@@ -38,7 +39,6 @@ class Segment(NamedTuple):
 
     @property
     def length(self) -> int:
-        """Number of steps."""
         return len(self.actions)
 
     def part(self, start: int, length: int) -> "Segment":
@@ -52,6 +52,10 @@ class Segment(NamedTuple):
             self.terminated and start + length == self.length,
             self.start + start,
         )
+
+    def in_words(self, actions: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Returns the captions, and what was done, with the actions' words."""
+        return [caption_text(x) for x in self.captions], [action_name(actions, x) for x in self.actions.tolist()]
 
 
 def write_episodes(path: str, episodes: Sequence[Segment]) -> None:

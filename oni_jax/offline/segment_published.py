@@ -51,7 +51,6 @@ def read_published_preferences(path: str) -> tuple[list[Segment], np.ndarray]:
 
 
 def _read(path: str, num_axes: int) -> np.ndarray:
-    """Reads an array of objects."""
     try:
         with open_regular(path, follows_links=True) as file:
             version = np.lib.format.read_magic(file)

@@ -1,6 +1,5 @@
 """Captions of a batch on the host: indexed, split and merged."""
 
-import collections
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -99,16 +98,6 @@ def _renumber(captions: Sequence[bytes], index: np.ndarray) -> CaptionBatch:
     """Drops the captions that the index [T, B] does not use."""
     unique, index = unique_in_order(index)
     return CaptionBatch([captions[i] for i in unique.tolist()], index)
-
-
-def running_counts(captions: Sequence[bytes]) -> list[int]:
-    """Returns each caption's number of occurrences so far, itself included."""
-    counts: collections.Counter[bytes] = collections.Counter()
-    found = []
-    for caption in captions:
-        counts[caption] += 1
-        found.append(counts[caption])
-    return found
 
 
 def as_captions(padded: np.ndarray) -> list[bytes]:

@@ -39,12 +39,10 @@ class Learning:
 
     def init(self, key: Array) -> PyTree:
         """Returns the device state, read by scoring and replaced by `train_step`: parameters, running statistics."""
-        del key
         return ()
 
     def queries(self, limit: int = sys.maxsize) -> Sequence[Item]:
         """Returns the newest `limit` items to ask the LLM about, newest last. Those returned before may come again."""
-        del limit
         return ()
 
     def asked_as(self, caption: bytes) -> bytes:
@@ -69,14 +67,12 @@ class Learning:
             state: state on the device.
             answers: all there are.
         """
-        del state, answers
         return None
 
     goal_model: GoalModelFn | None = None
 
     def acting(self, state: PyTree) -> PyTree:
         """Takes in the device state before a batch. Returns the goal model's parameters; (): there is none."""
-        del state
         return ()
 
     def doubts(self, state: PyTree, asked: Sequence[bytes]) -> np.ndarray | None:
@@ -86,12 +82,10 @@ class Learning:
             state: state on the device.
             asked: N captions, as queries say them.
         """
-        del state, asked
         return None
 
     def why_unknown(self, state: PyTree) -> str:
         """Returns why its values say nothing yet, for people; "": they do."""
-        del state
         return ""
 
     def steps_due(self) -> int:
@@ -115,7 +109,6 @@ class Learning:
 
     def state_metrics(self, state: PyTree) -> Mapping[str, Array]:
         """Returns scalars that the device state holds, of a gradient step inside `score`."""
-        del state
         return {}
 
     def save(self) -> Mapping[str, np.ndarray]:
@@ -146,7 +139,6 @@ class Scorer(Learning):
 
     def prepare(self, captions: CaptionBatch) -> Mapping[str, np.ndarray]:
         """Looks up what a batch needs: arrays of fixed shapes, which `raw_values` receives as `features`."""
-        del captions
         return {}
 
     def raw_values(self, state: PyTree, seen: Seen, features: Mapping[str, Array]) -> Array:
@@ -158,12 +150,10 @@ class Scorer(Learning):
 
         Each of several devices has a shard of these: `parallel.all_gather` returns all.
         """
-        del raw
         return state
 
     def normalise(self, state: PyTree, raw: Array) -> Array:
         """Returns the values of raw scores of any shape: normalised, thresholded."""
-        del state
         return raw
 
 
@@ -236,7 +226,6 @@ class Reward(Learning):
 
     def prepare(self, captions: StepCaptions) -> Mapping[str, np.ndarray]:
         """Looks up what a batch needs: arrays of fixed shapes, which `score` receives as `features`."""
-        del captions
         return {}
 
     def score(self, state: PyTree, trajectory: Trajectory, features: Mapping[str, Array], key: Array) -> RewardOutput:
@@ -248,5 +237,4 @@ class Reward(Learning):
         Args:
             key: key of this update, the same on every device.
         """
-        del features, key
         return RewardOutput(0.0 * trajectory.rewards, state)

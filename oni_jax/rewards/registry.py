@@ -65,10 +65,6 @@ def _other_observations(network: NetworkConfig) -> Collection[str]:
     return [name for name in torchbeast_observations(network) if name != "message"]
 
 
-def _check_word_vectors(config: Config) -> None:
-    in_module("oni.word_vectors", "check_word_vectors")(config.reward.word_vectors)
-
-
 def _check_code(config: Config) -> None:
     if not config.reward.reward_dir:
         raise UserError("--llm_reward_type bk-code: needs --reward_dir, the code that launch.write_potential wrote")
@@ -134,7 +130,7 @@ REWARD_TYPES: dict[str, RewardType] = {
         threshold=0.0,
         needs="word_vectors",
         settings=(CaptionRewardConfig,),
-        check=_check_word_vectors,
+        check=lambda config: in_module("oni.word_vectors", "check_word_vectors")(config.reward.word_vectors),
     ),
     "count": RewardType(
         in_module("baselines.count", "make"),

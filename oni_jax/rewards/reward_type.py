@@ -48,7 +48,6 @@ def trained_model(folder: str) -> "RewardModel":
 
 @functools.lru_cache(maxsize=1)  # read for its observations, then for the model itself
 def _trained_model(folder: str, saved_at: int) -> "RewardModel":
-    del saved_at
     from oni_jax.rewards.oni.reward_model import load_reward_model
 
     return load_reward_model(folder)

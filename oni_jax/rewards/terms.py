@@ -85,7 +85,6 @@ class RewardSum:
         return StepCaptions(*map(kept, StepCaptions._fields, captions))
 
     def init(self, key: Array) -> PyTree:
-        """Returns the device state."""
         keys = [key, *(jax.random.fold_in(key, i) for i in range(1, len(self.rewards)))]
         return self._joined([part.init(key) for part, key in zip(self._learning, keys)])
 
@@ -214,7 +213,6 @@ class RewardSum:
         return {f"{label}/{name}": x for label, arrays in zip(self.labels, found) for name, x in arrays.items()}
 
     def states(self, state: PyTree) -> tuple[PyTree, ...]:
-        """Returns the state of each reward."""
         return (state,) if len(self.rewards) == 1 else state
 
     def _joined(self, states: Sequence[PyTree]) -> PyTree:

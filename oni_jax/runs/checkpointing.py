@@ -1,7 +1,6 @@
 """Checkpoints of a run, written by orbax: arrays and JSON, no executable code."""
 
 import contextlib
-import functools
 import os
 import shutil
 from collections.abc import Callable, Mapping
@@ -15,7 +14,7 @@ import orbax.checkpoint as ocp
 from oni_jax.host.files import check_regular
 from oni_jax.host.npz import from_npz, to_npz
 from oni_jax.host.orbax_quiet import quieten
-from oni_jax.host.reporting import report
+from oni_jax.host.reporting import report, report_once
 from oni_jax.host.run_files import SETTINGS, check_run_id, checkpoint_steps, kept_run_id, run_id
 from oni_jax.host.slow_disk import reported_if_slow
 from oni_jax.ops.checksums import check_arrays, check_finite, named_leaves, opened, sealed
@@ -32,8 +31,6 @@ PRIMARY_ONLY = ocp.options.MultiprocessingOptions(primary_host=0, active_process
 
 
 class Saved(NamedTuple):
-    """Contents of a checkpoint."""
-
     state: PyTree  # the learner's TrainState
     reward: Mapping[str, np.ndarray]  # Reward.save()
     progress: Mapping[str, Any]  # counters, JSON
@@ -190,7 +187,6 @@ class Checkpoints:
         report(f"checkpoint {step} can't be read ({text}); moved to {aside}, resuming from an older one")
 
     def path(self, step: int) -> str:
-        """Returns the folder of a checkpoint."""
         return os.path.join(self._directory, str(step))
 
     def close(self) -> None:
@@ -306,15 +302,9 @@ def _newest(directory: str, restore: Callable[[str], PyTree], only: int | None =
             problem = problem or f"checkpoint {path} can't be read ({_reason(error)})"
             continue
         if problem:
-            _say(f"{problem}; {step} is read in its place")
+            report_once(f"{problem}; {step} is read in its place")
         return step, found
     raise UserError(problem)
-
-
-@functools.cache
-def _say(line: str) -> None:
-    """Prints a line once: the parts of a checkpoint are read one by one."""
-    report(line)
 
 
 def _reader(make_handler: Callable[..., Any]) -> ocp.Checkpointer:
@@ -325,7 +315,6 @@ def _reader(make_handler: Callable[..., Any]) -> ocp.Checkpointer:
 
 
 def _restore_part(path: str, name: str, like: PyTree) -> PyTree:
-    """Restores one part of the learner's state."""
     tree = {name: jax.tree.map(ocp.utils.to_shape_dtype_struct, like)}
     # Host arrays: the devices on which it was saved need not be here.
     on_host = jax.tree.map(lambda x: ocp.RestoreArgs(restore_type=np.ndarray, dtype=x.dtype), tree)

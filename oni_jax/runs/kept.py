@@ -4,7 +4,6 @@ Whoever reads the run later may be in another folder, and the files may have cha
 """
 
 import dataclasses
-import functools
 import hashlib
 import json
 import os
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from oni_jax.host.files import read_regular, write_atomically
 from oni_jax.host.plugins import OURS, module_files, plugin_names, root_of
-from oni_jax.host.reporting import report
+from oni_jax.host.reporting import report_once
 from oni_jax.runs.plan import Plan
 from oni_jax.settings.annotation import JUDGE, RECORDED
 from oni_jax.settings.config import Config
@@ -83,7 +82,7 @@ def as_trained(folder: str, config: Config) -> Config:
         copies = os.path.join(os.path.abspath(folder), FOLDER, PLUGINS)
         if name in sys.modules or _holds(root_of(plugin_names(name)[0]), files) or not _holds(copies, files):
             continue
-        _say(f"--plugin {name}: is not what it was; the copy in {copies} is used")
+        report_once(f"--plugin {name}: is not what it was; the copy in {copies} is used")
         sys.path.insert(0, copies)
 
     def located(path: str) -> str:
@@ -96,7 +95,7 @@ def as_trained(folder: str, config: Config) -> Config:
         if not digest or _is(copy, digest):
             return copy if digest else there
         if os.path.lexists(copy):
-            _say(f"{copy}: is damaged; {there} is read in its place")
+            report_once(f"{copy}: is damaged; {there} is read in its place")
         return there
 
     by = {**dict.fromkeys(PATHS, located), "prompt_file": prompt_file}
@@ -174,12 +173,6 @@ def _is(path: str, digest: str) -> bool:
         return False
 
 
-@functools.cache
-def _say(line: str) -> None:
-    """Prints a line once: a run may be read several times."""
-    report(line)
-
-
 def _read_index(folder: str) -> Kept:
     """Reads what a run keeps: nothing, if it is of an older version, or the file is damaged, which a line says."""
     path = os.path.join(folder, FOLDER, INDEX)
@@ -190,7 +183,7 @@ def _read_index(folder: str) -> Kept:
         plugins = {name: {str(path): str(x) for path, x in files.items()} for name, files in found.plugins.items()}
         return Kept(str(found.started_in), plugins, {path: str(x) for path, x in found.prompts.items()})
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        _say(f"warning: {path} can't be read ({error}): plugins and prompts are those of today")
+        report_once(f"warning: {path} can't be read ({error}): plugins and prompts are those of today")
         return Kept()
 
 

@@ -14,7 +14,6 @@ from oni_jax.types import Annotation
 
 
 def store_path(config: Config, folder: str) -> str:
-    """Returns the path of the label store of the run in a folder."""
     return config.annotation.label_store or os.path.join(folder, "labels.sqlite")
 
 

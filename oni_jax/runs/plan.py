@@ -51,8 +51,6 @@ class Chosen(NamedTuple):
 
 
 class Devices(NamedTuple):
-    """The devices of a run."""
-
     learning: Sequence[Any]  # devices of all processes
     acting: Sequence[Any]  # devices of this process
 
@@ -84,7 +82,6 @@ class Plan:
         return questions(self.config)
 
     def prompt(self, settings: AnnotationConfig, kind: str) -> Prompt:
-        """Returns the prompt of a question."""
         return load_prompt(settings, self.language, kind)
 
     @functools.cached_property

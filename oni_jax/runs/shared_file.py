@@ -47,8 +47,6 @@ _SEGMENT = re.compile(r"[\x21-\x7e ]+")  # part of a path, without what the next
 
 
 class Shared(NamedTuple):
-    """The content of a file."""
-
     name: str  # name of the run
     env_steps: int
     licence: str  # as its maker named it; empty: not at all

@@ -236,9 +236,6 @@ def changed(old: Config, new: Config) -> list[str]:
     ]
 
 
-FIXED_ON_RESUME = tuple(field.name for field, _ in settings(Config()) if field.metadata["fixed"])
-
-
 def check_resume(old: Config, new: Config) -> None:
     """Rejects changes of the settings that are fixed in a run.
 

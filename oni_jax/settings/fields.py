@@ -183,7 +183,6 @@ class Setting:
 
 
 def section_settings(section: Any) -> Iterator[tuple[Setting, Any]]:
-    """Yields the settings of one section, with their values."""
     for name, value in section.values if isinstance(section, Unread) else ():
         yield Setting(name, type(value), None, setting(None, "", within="[-inf, inf]").metadata), value
     for field in dataclasses.fields(section):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from oni_jax.annotation.judge_answers import load_rules
+from oni_jax.annotation.judge_answers import goal_of_words, load_rules
 from oni_jax.annotation.queries.registry import QUERIES
 from oni_jax.answers.answerer import find_answerer
 from oni_jax.envs.base import Language
@@ -20,8 +20,6 @@ LABELLING = ("classification", "ranking")  # kinds of query
 
 
 class Label(NamedTuple):
-    """A label of a message."""
-
     text: str
     source: str
     helpful: bool | None  # None: only compared with others
@@ -44,10 +42,11 @@ class Labels:
         known: Mapping[bytes, tuple[int, ...]],
         source: str = "label store",
     ):
-        is_judged = language and language.judge_rules and _judge_answers(annotation, language)
+        has_rules = language and language.judge_rules
+        is_judged = has_rules and find_answerer(annotation, language, "classification").asks == JUDGE
         self._rules, self._source = load_rules(language) if is_judged else None, source
         by_words = self._rules and annotation.goal
-        self._goal = self._rules.goal_of_words(annotation.goal) if self._rules and by_words else annotation.goal_key
+        self._goal = goal_of_words(self._rules, annotation.goal) if self._rules and by_words else annotation.goal_key
         self._known = known
 
     def of(self, message: bytes) -> Label | None:
@@ -63,10 +62,6 @@ class Labels:
             return Label(HELPFUL if known[0] else NOT_HELPFUL, self._source, bool(known[0]))
         better, worse, tie = known
         return Label(f"better in {better} pairs, worse in {worse}, {tie} ties", self._source, None)
-
-
-def _judge_answers(annotation: AnnotationConfig, language: Language) -> bool:
-    return find_answerer(annotation, language, "classification").asks == JUDGE
 
 
 def labels_of(env: EnvConfig) -> Labels:

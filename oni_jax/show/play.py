@@ -304,7 +304,6 @@ def _note(screen: Screen, text: str) -> None:
 
 
 def message_lines(session: Session, not_shown: Mapping[str, str]) -> list[Text]:
-    """Returns lines with the message's label, and with the rewards."""
     lines, said = [], {name: label for name, label in session.said.items() if panel.is_of_goal(name, session.goal)}
     for name, label in said.items():
         title = name if name and len(said) > 1 else "label"

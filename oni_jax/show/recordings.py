@@ -141,7 +141,6 @@ def _screens(
     seen: Sequence[int],
     notes: Sequence[str],
 ) -> Iterator[Screen]:
-    """Yields the video's screens."""
     episode = choice.episode
     title = heading(
         evaluation.player,
@@ -175,7 +174,6 @@ def _screens(
 
 
 def action_names(env: EnvConfig) -> list[str]:
-    """Returns the names of a task's actions."""
     if display := display_of(env):
         return [action_text(key) for key in display.keys(env)]
     return [f"number {i}" for i in range(env_spec(env).num_actions)]

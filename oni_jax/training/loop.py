@@ -159,7 +159,8 @@ class Training:
                     summary = {**self.summary(), "state": state}
                     write_json(os.path.join(self._folder, SUMMARY), {**summary, RUN_ID: self.run_id})
                     mean_return = self._stats.row().get("mean_return")
-                    if line := beside_random_play(self._config.env, mean_return, self._num_averaged()):
+                    num_averaged = min(self._config.run.stats_avg, self.progress.episodes)
+                    if line := beside_random_play(self._config.env, mean_return, num_averaged):
                         report(line)
                     if "labels_by" in summary:
                         held = f"{summary['labels_held']:,.0f} answers"
@@ -171,9 +172,6 @@ class Training:
         self._check_kept(unsaved)
         if last_row:
             self._call_back(last_row)
-
-    def _num_averaged(self) -> int:
-        return min(self._config.run.stats_avg, self.progress.episodes)
 
     def _check_kept(self, unsaved: str) -> None:
         """Raises UnsavedError or FolderGoneError: the run's folder has moved or lacks files. `unsaved`: the reason."""

@@ -21,7 +21,6 @@ LAG = 4  # updates that it takes to learn from an unroll of every environment
 
 
 def this_machine() -> Machine:
-    """Returns the machine of this process."""
     import jax
 
     devices = [] if jax.default_backend() == "cpu" else jax.local_devices()
@@ -78,7 +77,6 @@ def _threads(config: Config, machine: Machine) -> Sequence[Chosen]:
 
 
 def _environments(actors: ActorConfig, machine: Machine) -> Chosen:
-    """Chooses the environments of an actor process."""
     number, num_groups = ENVS if machine.num_accelerators else CPU_ENVS, actors.worker_num_splits
     processes = num_workers(actors)
     fitting = int(MEMORY_FRACTION * machine.memory_bytes / GAME_BYTES / processes)

@@ -248,15 +248,11 @@ def test_constraint_is_of_all_lines(constraint):
                 return await client.ask(ITEMS[:1]), server.requests
 
     (reply,), (request,) = asyncio.run(body())
-    sent = json.dumps(request.body)
+    sent, asked = json.dumps(request.body), json.dumps(prompt.turns(ITEMS[0]))
     assert reply.answer is not None and not reply.failure and labels_in(reply.text) == labels_in(said) != {}
     for goal in GOALS:
-        assert f"{goal}: FOO or BAR" in sent and (constraint == "none" or sent.count(goal) > prompt_count(prompt, goal))
+        assert f"{goal}: FOO or BAR" in sent and (constraint == "none" or sent.count(goal) > asked.count(goal))
     assert request.body["max_tokens"] == config.llm_max_tokens and "logprobs" not in request.body
-
-
-def prompt_count(prompt, goal: str) -> int:
-    return json.dumps(prompt.turns(ITEMS[0])).count(goal)
 
 
 @pytest.mark.parametrize("constraint", ["vllm", "sglang", "llamacpp", "json_schema"])

@@ -8,11 +8,12 @@ from aiohttp import web
 
 from launch import flags
 from oni_jax.annotation import pacing
-from oni_jax.annotation.client import CONSTRAINTS, Client, print_line
+from oni_jax.annotation.client import CONSTRAINTS, Client
 from oni_jax.annotation.failures import read_refusal
 from oni_jax.annotation.health import check_server
 from oni_jax.annotation.request_fields import Form
 from oni_jax.annotation.watch import MAX_REASONED_IN_ROW
+from oni_jax.host.reporting import report
 from oni_jax.settings.annotation import AnnotationConfig, check_annotation
 from oni_jax.settings.config import Config, config_to_json
 from oni_jax.settings.fields import UserError
@@ -305,7 +306,7 @@ def test_constraint_that_was_refused_is_not_ignored(capsys):
 
 
 def test_needed_probabilities_that_are_missing_end_it():
-    client = Client(dataclasses.replace(LABELS, llm_server_addr="h"), load_prompt(LABELS), print_line, True)
+    client = Client(dataclasses.replace(LABELS, llm_server_addr="h"), load_prompt(LABELS), report, True)
     replies = client._read(b'{"choices": [{"text": "FOO"}]}', 1)
     with pytest.raises(UserError, match="--llm_reward_value probability: the server at h gives no log-probabilities"):
         client._watch.see(replies, (), client.events)

@@ -1,6 +1,8 @@
 """Steering: what the policies of a study of goals do, compared by seeds."""
 
+import json
 import math
+import pathlib
 import statistics
 
 import pytest
@@ -13,10 +15,13 @@ KILLS = {"combat": 5.0, "gold": 1.0}  # more under combat, by the agent of all g
 
 
 def made(folder, study, *cases: str) -> None:
-    """Folders of runs with checkpoints."""
-    for name, cell in study.STUDY.planned().items():
-        if cell["case"] in cases:
-            (folder / study.STUDY.name / name / "checkpoints").mkdir(parents=True)
+    """Folders of runs: those of these cases have ended, the others have a checkpoint."""
+    for run in study.STUDY.runs(str(folder)):
+        checkpoints, steps = pathlib.Path(run.folder, "checkpoints"), run.config.run.train_for_env_steps
+        (checkpoints / "1").mkdir(parents=True)
+        if run.cell["case"] in cases:
+            (checkpoints / str(steps)).mkdir()
+            pathlib.Path(run.folder, "summary.json").write_text(json.dumps({"env_steps": steps}))
 
 
 def play(folder: str, is_of_goals: bool) -> dict[str, dict[str, float]]:
@@ -60,5 +65,5 @@ def test_contrast_of_an_agent_that_was_not_trained_is_left_out(tmp_path):
 @pytest.mark.parametrize("study", [steer, steer_babyai])
 def test_study_without_a_run_of_all_goals_is_refused(study, tmp_path):
     made(tmp_path, study, "no_reward")
-    with pytest.raises(UserError, match=f"no run of {study.TOGETHER}: python -m benchmarks.studies run"):
+    with pytest.raises(UserError, match=f"no run of {study.TOGETHER} that has ended: python -m benchmarks.studies run"):
         behaviours(study.STUDY.name, str(tmp_path), play)

@@ -52,7 +52,6 @@ def cells(text: str, label: str) -> list[str]:
 
 
 def page_of(study: Study) -> str:
-    """Returns the text of the study's page."""
     return page.pages([study])[f"results/{study.name}.md"]
 
 
@@ -372,6 +371,17 @@ def test_contrast_of_held_out_episodes_is_paired(tiny, tmp_path):
     (effect,) = effects.effects([study])["tiny"]
     assert effect.estimate.shown() == "0.07 [-0.31, 0.45]"  # far narrower than of two samples
     assert "kills on held-out episodes +0.07 [-0.31, 0.45]" in page_of(study)
+
+
+def test_page_has_a_table_of_held_out_episodes(tiny, tmp_path):
+    study = dataclasses.replace(tiny, played={"kills": "kills", "length": "steps"})
+    assert run(study, tmp_path) == 0 and "on held-out episodes" not in page_of(study)
+    played = {"under a": [{"kills": 1.0, "length": 2.0}, {"kills": 3.0, "length": 2.0}], "high": [{"kills": 0.0}]}
+    study.episodes_path.write_text(json.dumps(played))
+    text = page_of(study)
+    assert cells(text, "on held-out episodes") == ["on held-out episodes", "kills", "steps"]
+    assert cells(text, "under a") == ["under a", "2 [0, 15]", "2"]
+    assert cells(text, "a high one") == ["a high one", "0", ""]
 
 
 def test_page_says_what_was_not_run(tiny, tmp_path):

@@ -36,6 +36,5 @@ class SingleEpisode:
         return self._out.finals[0]
 
     def caption(self) -> bytes:
-        """Returns the last observation's caption."""
         texts = self._out.texts
         return (texts.final_captions if self.ended else texts.captions)[0]

@@ -8,8 +8,12 @@ from oni_jax.envs.base import TEXT_DTYPE, record_dtype
 from oni_jax.envs.captions import caption_id
 from oni_jax.evaluation.intrinsic import NUM_AT_ONCE, NewestSteps, Scorer
 from oni_jax.evaluation.playing import Step
-from oni_jax.ops.captions import running_counts
 from oni_jax.worlds.actors.captions import CaptionTable
+
+
+def running_counts(captions: Sequence[bytes]) -> list[int]:
+    """Each caption's number of occurrences so far, itself included."""
+    return [captions[: i + 1].count(caption) for i, caption in enumerate(captions)]
 
 
 def scored(

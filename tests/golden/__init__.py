@@ -9,5 +9,4 @@ DATA = pathlib.Path(__file__).with_name("data")
 
 
 def data_file(name: str) -> pathlib.Path:
-    """Returns the path of a recording."""
     return pathlib.Path(json.loads(os.environ.get(REPLACED, "{}")).get(name, DATA / name))

@@ -41,7 +41,6 @@ def published():
 
 
 def segment_of(text: str) -> Segment:
-    """The segment that a text is of."""
     steps, last = STEP.findall(text), LAST.findall(text)
     captions = [said.encode() for said in [*(caption for caption, _ in steps), *last]]
     actions = np.array([ACTION_WORDS.index(action) for _, action in steps])

@@ -86,6 +86,14 @@ def replies(pool: ProcessPool, number: int) -> None:
         number -= len(pool.wait(10.0).done)
 
 
+def first_failure(pool: ProcessPool) -> str:
+    started = time.monotonic()
+    while time.monotonic() - started < 10:
+        if failures := pool.wait(0.2).failures:
+            return failures[0]
+    raise AssertionError("no failure")
+
+
 @trial("actor lost")
 def test_actor_that_is_stopped_in_the_middle_of_a_long_reply_is_replaced(monkeypatch):
     ring = TrajectoryRing(env_spec(ENV), SHAPE)
@@ -101,11 +109,8 @@ def test_actor_that_is_stopped_in_the_middle_of_a_long_reply_is_replaced(monkeyp
         os.kill(stopped.pid or 0, signal.SIGSTOP)
         monkeypatch.setattr(process_pool, "HANG_SECS", 1.5)
         pool.dispatch(1, 1, 2)
-        started, failures = time.monotonic(), []
-        while not failures:
-            failures += pool.wait(0.2).failures
-            assert time.monotonic() - started < 10
-        assert "actor-0" in failures[0] and "has not replied for 2 s: replaced" in failures[0]
+        failure = first_failure(pool)
+        assert "actor-0" in failure and "has not replied for 2 s: replaced" in failure
         assert not stopped.is_alive()
 
 
@@ -137,11 +142,7 @@ def test_environment_that_hangs_in_a_step_is_named_and_its_process_replaced(monk
             replies(pool, 2)
         monkeypatch.setattr(process_pool, "HANG_SECS", 1.5)
         pool.dispatch(0, 0, 3)
-        started, failures = time.monotonic(), []
-        while not failures:
-            failures += pool.wait(0.2).failures
-            assert time.monotonic() - started < 10
-        assert f"actor-0 (pid {hanging.pid}) has not replied for 2 s: replaced" in failures[0]
+        assert f"actor-0 (pid {hanging.pid}) has not replied for 2 s: replaced" in first_failure(pool)
         assert not hanging.is_alive() and pool._actors[0].process.is_alive()
         pool.dispatch(0, 0, 0)
         replies(pool, 1)  # new games

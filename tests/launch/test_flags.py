@@ -194,10 +194,6 @@ def test_refused_in_one_line(line, words):
         assert word in text
 
 
-def test_none_needs_no_coefficient():
-    flags.check(parse("--llm_reward_type none"))
-
-
 # ---- several rewards
 
 TWO = "--llm_reward_type online_cls,online_motif --llm_reward_coeff 0.4,0.1 "
@@ -427,14 +423,6 @@ def test_no_flag_is_both_offered_and_refused():
 def test_a_key_on_the_command_line_is_refused_and_not_repeated(words):
     text = message(GIVEN + words)
     assert "env:NAME or file:PATH" in text and "S3CRET" not in text
-
-
-def test_help_names_every_flag_and_topic():
-    text = help.help_text("train", Config(), "all")
-    for field, _ in settings(Config()):
-        assert f"--{field.name} (" in text
-    assert "The intrinsic reward." in text and "--extrinsic_reward." in text
-    assert max(len(line) for line in text.splitlines()) <= 120
 
 
 def test_the_global_flags_stay_untouched():

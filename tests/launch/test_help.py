@@ -95,9 +95,12 @@ def test_the_judge_s_help_survives_a_closed_pipe():
     assert result.stdout.startswith("python -m launch.judge") and result.stderr == ""
 
 
-def test_every_flag_at_once(capsys):
+def test_every_flag_at_once(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
     text = said(capsys, "--help", "all")
     assert all(f"--{field.name} (" in text for field, _ in settings(Config())) and "--config (" in text
+    assert "The intrinsic reward." in text and "--extrinsic_reward." in text
+    assert max(map(len, text.splitlines())) <= 120
 
 
 def test_an_unknown_topic_is_one_line(capsys):

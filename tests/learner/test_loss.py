@@ -222,8 +222,6 @@ class TestExploration:
 
 
 class TestRewards:
-    """The learner's rewards."""
-
     coeffs = RewardCoeffs(0.1, {"one": 0.4, "two": 0.2})
 
     def test_mixture(self):

@@ -11,6 +11,7 @@ from oni_jax.annotation.prompts import load_prompt
 from oni_jax.annotation.queries.code import code_in
 from oni_jax.envs.babyai import ENVIRONMENT
 from oni_jax.offline.bk_config import WriteConfig
+from oni_jax.offline.bk_conversation import Conversation
 from oni_jax.offline.bk_writer import CodeConversation, sample_text
 from oni_jax.offline.segment_episodes import Segment, SegmentSampler
 from oni_jax.rewards.bk.sandbox import Value
@@ -34,10 +35,13 @@ def hold(tmp_path, answers: list[str], **settings) -> tuple[list[list], list[str
     """Returns the conversations that were answered, and the answers left."""
     config = WriteConfig(reward_dir=str(tmp_path), segment_length=3, **settings)
     prompt = load_prompt(AnnotationConfig(), ENVIRONMENT.language, "code")
-    conversation = CodeConversation(config, prompt, segments(), ("left", "right", "ahead"))
+    return held(CodeConversation(config, prompt, segments(), ("left", "right", "ahead")), answers)
+
+
+def held(conversation: Conversation, answers: list[str]) -> tuple[list[list], list[str]]:
     asked, left = [], list(answers)
 
-    async def ask(turns):
+    async def ask(turns, item=()):
         asked.append(list(turns))
         return left.pop(0)
 

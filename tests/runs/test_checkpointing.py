@@ -9,6 +9,7 @@ import sys
 import textwrap
 import threading
 import time
+from collections.abc import Mapping
 
 import chex
 import jax
@@ -38,11 +39,15 @@ def assert_equal(a: Saved, b: Saved) -> None:
 @pytest.fixture
 def three(tmp_path) -> pathlib.Path:
     """Checkpoints 1, 2, 3, of which the newest two are kept."""
-    checkpoints = Checkpoints(str(tmp_path), keep=2)
-    for step in (1, 2, 3):
-        checkpoints.save(step, saved(step))
-    checkpoints.close()
+    save(tmp_path, {step: saved(step) for step in (1, 2, 3)})
     return tmp_path
+
+
+def save(folder: pathlib.Path, content: Mapping[int, Saved]) -> None:
+    checkpoints = Checkpoints(str(folder), keep=2)
+    for step, it in content.items():
+        checkpoints.save(step, it)
+    checkpoints.close()
 
 
 def restore(folder: pathlib.Path, like: Saved | None = None) -> Saved | None:
@@ -51,6 +56,12 @@ def restore(folder: pathlib.Path, like: Saved | None = None) -> Saved | None:
         return checkpoints.restore((like or saved(0)).state)
     finally:
         checkpoints.close()
+
+
+def assert_newest(folder: pathlib.Path, number: int) -> None:
+    newest = restore(folder)
+    assert newest is not None
+    assert_equal(newest, saved(number))
 
 
 def damage(folder: pathlib.Path) -> None:
@@ -102,10 +113,8 @@ def test_damage_is_noticed_or_harmless(tmp_path, seed):
 
 @trial("corrupt checkpoint")
 def test_parameters_that_are_not_finite_are_not_read(tmp_path):
-    checkpoints = Checkpoints(str(tmp_path))
-    for step, value in ((1, 1.0), (2, float("nan"))):
-        checkpoints.save(step, saved(1)._replace(state={"params": {"kernel": jnp.full((3, 2), value)}}))
-    checkpoints.close()
+    states = {1: jnp.ones((3, 2)), 2: jnp.full((3, 2), jnp.nan)}
+    save(tmp_path, {step: saved(1)._replace(state={"params": {"kernel": x}}) for step, x in states.items()})
     assert restore_params(str(tmp_path), {"kernel": jnp.zeros((3, 2))})[0] == 1
     with pytest.raises(UserError, match="params.*kernel|kernel holds NaN"):
         restore_params(str(tmp_path), {"kernel": jnp.zeros((3, 2))}, 2)
@@ -113,9 +122,7 @@ def test_parameters_that_are_not_finite_are_not_read(tmp_path):
 
 def test_a_reward_may_have_seen_nothing_yet(tmp_path):
     arrays = {"seen": np.zeros((0, 3), np.float32), "captions": np.array([b"a door", b""]), "count": np.int64(2)}
-    checkpoints = Checkpoints(str(tmp_path))
-    checkpoints.save(1, saved(1)._replace(reward=arrays))  # type: ignore
-    checkpoints.close()
+    save(tmp_path, {1: saved(1)._replace(reward=arrays)})  # type: ignore
     restored = restore(tmp_path)
     assert restored and restored.reward.keys() == arrays.keys()
     for name, array in arrays.items():
@@ -123,18 +130,13 @@ def test_a_reward_may_have_seen_nothing_yet(tmp_path):
 
 
 def test_the_newest_comes_back(three):
-    newest = restore(three)
-    assert newest is not None
-    assert_equal(newest, saved(3))
+    assert_newest(three, 3)
     assert sorted(path.name for path in three.iterdir()) == ["2", "3"]
 
 
 def test_the_time_that_it_holds_can_be_read_without_jax(tmp_path):
     assert saved_secs(str(tmp_path)) == 0.0
-    checkpoints = Checkpoints(str(tmp_path / "checkpoints"))
-    for step in (1, 20):
-        checkpoints.save(step, Saved({"x": np.zeros(2)}, {}, {"train_secs": step + 0.5}))
-    checkpoints.close()
+    save(tmp_path / "checkpoints", {i: Saved({"x": np.zeros(2)}, {}, {"train_secs": i + 0.5}) for i in (1, 20)})
     assert saved_secs(str(tmp_path)) == 20.5
     (tmp_path / "checkpoints" / "300").mkdir()  # damaged
     assert saved_secs(str(tmp_path)) == 0.0
@@ -145,34 +147,22 @@ def test_none_at_all(tmp_path):
 
 
 def test_a_step_that_is_there_is_left_as_it_is(three):
-    checkpoints = Checkpoints(str(three), keep=2)
-    checkpoints.save(3, saved(99))
-    checkpoints.close()
-    newest = restore(three)
-    assert newest is not None
-    assert_equal(newest, saved(3))
+    save(three, {3: saved(99)})
+    assert_newest(three, 3)
 
 
 def test_a_damaged_one_is_set_aside_for_the_one_before(three, capsys):
     damage(three / "3")
-    newest = restore(three)
-    assert newest is not None
-    assert_equal(newest, saved(2))
+    assert_newest(three, 2)
     assert "checkpoint 3 can't be read" in capsys.readouterr().out
     assert (three / "3.unreadable").is_dir()
-    checkpoints = Checkpoints(str(three), keep=2)
-    checkpoints.save(3, saved(3))
-    checkpoints.close()
-    again = restore(three)
-    assert again is not None
-    assert_equal(again, saved(3))
+    save(three, {3: saved(3)})
+    assert_newest(three, 3)
 
 
 def test_one_that_was_not_finished_is_not_seen(three):
     (three / "3").rename(three / "4.orbax-checkpoint-tmp-1")
-    newest = restore(three)
-    assert newest is not None
-    assert_equal(newest, saved(2))
+    assert_newest(three, 2)
 
 
 @trial("corrupt checkpoint")
@@ -201,9 +191,7 @@ def test_failed_save_is_reported_and_ends_nothing(three, capsys, monkeypatch):
     checkpoints.save(4, saved(4))
     checkpoints.close()
     assert "No space left on device" in capsys.readouterr().out
-    newest = restore(three)
-    assert newest is not None
-    assert_equal(newest, saved(3))
+    assert_newest(three, 3)
 
 
 def test_saved_arrays_may_be_overwritten_at_once(tmp_path):
@@ -226,12 +214,8 @@ def test_saved_arrays_may_be_overwritten_at_once(tmp_path):
 def test_an_unreadable_one_is_set_aside_again(three):
     for _ in range(2):
         damage(three / "3")
-        newest = restore(three)
-        assert newest is not None
-        assert_equal(newest, saved(2))
-        checkpoints = Checkpoints(str(three), keep=2)
-        checkpoints.save(3, saved(3))
-        checkpoints.close()
+        assert_newest(three, 2)
+        save(three, {3: saved(3)})
     assert len(list(three.glob("3.unreadable*"))) == 2
 
 
@@ -270,18 +254,11 @@ def test_strangers_in_the_folder_are_passed_over(three):
     (three / "best").mkdir()
     (three / "²").mkdir()
     (three / "9").mkdir()
-    newest = restore(three)
-    assert newest is not None
-    assert_equal(newest, saved(3))
-    checkpoints = Checkpoints(str(three), keep=2)
-    for step in (10, 11, 12):
-        checkpoints.save(step, saved(step))
-    checkpoints.close()
+    assert_newest(three, 3)
+    save(three, {step: saved(step) for step in (10, 11, 12)})
     names = {path.name for path in three.iterdir()}
     assert {"11", "12", "notes.txt", "best", "²"} <= names and not {"3", "10"} & names
-    newest = restore(three)
-    assert newest is not None
-    assert_equal(newest, saved(12))
+    assert_newest(three, 12)
     assert restore_params(str(three), saved(0).state["params"])[0] == 12
 
 
@@ -302,9 +279,7 @@ def test_a_full_disk_is_told_and_the_last_good_one_stays(three, capsys):
     told = capsys.readouterr()
     assert told.out.count("\n") == told.out.count("can't be written") == 2 and told.err == ""
     assert sorted(whole(three)) == [2, 3]
-    newest = restore(three)
-    assert newest is not None
-    assert_equal(newest, saved(3))
+    assert_newest(three, 3)
 
 
 @pytest.mark.parametrize("max_bytes", [0, 30, 300])
@@ -325,9 +300,7 @@ def test_saving_goes_on_when_there_is_room_again(three, max_bytes, capsys):
     checkpoints.save(8, saved(8))
     checkpoints.close()
     assert sorted(path.name for path in three.iterdir()) == ["3", "8"]
-    newest = restore(three)
-    assert newest is not None
-    assert_equal(newest, saved(8))
+    assert_newest(three, 8)
 
 
 def large(value: int) -> Saved:

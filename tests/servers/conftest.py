@@ -18,7 +18,6 @@ def fastchat_installed():
 
 @pytest.fixture(params=["llama_cpp", "fastchat"])
 def server_class(request):
-    """The class of one server, and of the other."""
     if request.param == "llama_cpp":
         return llama_cpp.LlamaServer
     request.getfixturevalue("fastchat_installed")

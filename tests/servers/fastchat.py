@@ -61,7 +61,6 @@ class FastChat:
             process.kill()
 
     def start(self) -> None:
-        """Starts the worker."""
         self._worker.start()
         self._worker.wait_for(self._url, MODEL, self._headers)
 

@@ -18,7 +18,6 @@ from oni_jax.evaluation.episodes import nethack_seeds
 from oni_jax.evaluation.recording import replay
 from oni_jax.host.runtime import StopRequest
 from oni_jax.learner.compilations import CompilationCounter
-from oni_jax.ops.captions import running_counts
 from oni_jax.rewards.baselines import apt
 from oni_jax.rewards.combine import Potential
 from oni_jax.rewards.registry import REWARD_TYPES, RewardType
@@ -36,7 +35,7 @@ from oni_jax.show.labels import Label, Labels, labels_of, run_labels
 from oni_jax.show.play import ROWS_BELOW, WIDE, Pace, message_lines, set_up, view
 from oni_jax.show.session import LabelScorer, Session
 from tests.evaluation.runs import NETHACK, write_run
-from tests.evaluation.steps import scored
+from tests.evaluation.steps import running_counts, scored
 from tests.evaluation.test_step_rewards import OfText
 from tests.evaluation.test_step_rewards import write_run as write_rewarded_run
 from tests.show.runs import write_labelled_run
@@ -64,7 +63,6 @@ class Hands:
         self.drawn.append("\n".join(rows))
 
     def keys(self, timeout_secs):
-        del timeout_secs
         return [ord(key) for key in self._keys.pop(0)]
 
 

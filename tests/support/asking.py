@@ -50,6 +50,5 @@ def label_of(answered: Annotation | Reply) -> int | None:
 
 
 def probability_of(answered: Annotation | Reply) -> float:
-    """Returns the probability of an answer that there is."""
     assert answered.answer is not None
     return decode_label(answered.answer).probability

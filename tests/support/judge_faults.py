@@ -24,20 +24,17 @@ HUGE_ANSWER_BYTES = 1 << 30
 
 
 async def _close(request: web.Request, payload: Payload) -> web.StreamResponse:
-    del payload
     assert request.transport
     request.transport.abort()
     return web.Response()
 
 
 async def _hang(request: web.Request, payload: Payload) -> web.StreamResponse:
-    del request, payload
     await asyncio.Event().wait()
     raise AssertionError
 
 
 async def _drip(request: web.Request, payload: Payload) -> web.StreamResponse:
-    del payload
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     with suppress(ConnectionError):  # the client has left
         await response.prepare(request)
@@ -48,7 +45,6 @@ async def _drip(request: web.Request, payload: Payload) -> web.StreamResponse:
 
 
 async def _huge(request: web.Request, payload: Payload) -> web.StreamResponse:
-    del payload
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     with suppress(ConnectionError):
         await response.prepare(request)
@@ -59,26 +55,22 @@ async def _huge(request: web.Request, payload: Payload) -> web.StreamResponse:
 
 def _status(status: int, headers: Mapping[str, str] | None = None) -> "Fault":
     async def refuse(request: web.Request, payload: Payload) -> web.StreamResponse:
-        del request, payload
         return web.json_response({"error": {"message": "a fault on purpose"}}, status=status, headers=headers)
 
     return refuse
 
 
 async def _wrong_model(request: web.Request, payload: Payload) -> web.StreamResponse:
-    del request
     return web.json_response({"error": {"message": f"The model {payload['model']} does not exist."}}, status=404)
 
 
 async def _broken_json(request: web.Request, payload: Payload) -> web.StreamResponse:
-    del request
     text = web.json_response(payload).text or ""
     return web.Response(text=text[: len(text) // 2], content_type="application/json")
 
 
 def _choices(change: Callable[[list[Payload]], list[Payload]]) -> "Fault":
     async def answer(request: web.Request, payload: Payload) -> web.StreamResponse:
-        del request
         return web.json_response({**payload, "choices": change(payload["choices"])})
 
     return answer

@@ -50,7 +50,6 @@ class Launched:
         return self.output()
 
     def output(self) -> str:
-        """Returns its output so far."""
         self._output.seek(0)
         return self._output.read()
 

@@ -143,10 +143,6 @@ def config_of(root_env: str, num_envs: int, rollout: int, limit: int = 5000, **s
     )
 
 
-def message_of(observations: Mapping[str, np.ndarray]) -> bytes:
-    return observations["message"].tobytes().rstrip(b"\0")
-
-
 def signal_of(observations: Mapping[str, np.ndarray]) -> bytes:
     return b"The signal is %d." % int(observations["signal"][0])
 
@@ -161,16 +157,8 @@ def kill_actors() -> None:
         process.kill()
 
 
-def kill_last_actor() -> None:
-    max(actors(), key=lambda process: process.name).kill()
-
-
 Break = Callable[[], None]
 NEVER, ALWAYS = (0.0, 0.0), (1.0, 1.0)
-
-
-def actors_are_killed(patch: pytest.MonkeyPatch) -> Break:
-    return kill_actors
 
 
 def a_step_raises(patch: pytest.MonkeyPatch) -> Break:
@@ -235,9 +223,9 @@ ACTORS = Kind(
     ActorWorld,
     config_of("Catch-v0", 3, 9, actors=PROCESSES),
     ("message",),
-    message_of,
+    lambda observations: observations["message"].tobytes().rstrip(b"\0"),
     {"inference_waits_fraction": NEVER, "games_paused_fraction": (0.6, 1.0), "actors_wait_fraction": ALWAYS},
-    actors_are_killed,
+    lambda patch: kill_actors,
     ChildError,
     "actor-0 .*killed by SIGKILL",
     lose=kill_actors,
@@ -249,7 +237,7 @@ WORLDS: dict[str, Kind] = {
     "actors_2": ACTORS._replace(
         config=config_of("Catch-v0", 3, 9, actors=TWO_ANSWERERS),
         words="actor-. .*killed by SIGKILL",
-        lose=kill_last_actor,
+        lose=lambda: max(actors(), key=lambda process: process.name).kill(),
     ),
     "lockstep": Kind(
         LockstepWorld,

@@ -19,6 +19,7 @@ from oni_jax.host.runtime import BackgroundThread
 from oni_jax.learner.compilations import CompilationCounter
 from oni_jax.metrics.names import METRICS
 from oni_jax.parallel import Replicas
+from oni_jax.settings.worlds import ActorConfig
 from oni_jax.types import CaptionBatch, Trajectory
 from oni_jax.worlds.base import Collected, World, WorldReport, with_finals
 from tests.support.documented import undocumented
@@ -109,9 +110,8 @@ def play(world: World, number: int, version: int = 0) -> list[Collected]:
     return found
 
 
-def play_all(world: World, kind: Kind) -> None:
+def play_all(world: World, actors: ActorConfig) -> None:
     """Plays until each environment has given a trajectory: an actor lost before its first reply is not replaced."""
-    actors = kind.config.actors
     missing = {*range(actors.num_workers * actors.num_envs_per_worker)}
     with within(SECS):
         while missing:
@@ -402,7 +402,7 @@ def test_world_reports_a_failure_once_and_raises_when_there_are_too_many(name):
     lose = WORLDS[name].lose
     assert lose
     with running(name) as (world, *_):
-        play_all(world, WORLDS[name])
+        play_all(world, WORLDS[name].config.actors)
         lose()
         failures: list[str] = []
         with within(SECS):

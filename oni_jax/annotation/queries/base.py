@@ -48,7 +48,7 @@ class Rules(Protocol):
         ...
 
     def goal_of_words(self, words: str) -> str:
-        """Returns the goal key that is nearest to a goal in free text."""
+        """Returns the goal key that is nearest to a goal in free text. Not every environment's rules have it."""
         ...
 
 
@@ -136,12 +136,10 @@ class QueryKind:
 
     def probability(self, kept: bytes) -> float | None:
         """Returns an answer's probability. None: it has none."""
-        del kept
         return None
 
     def tally(self, annotations: Iterable[Annotation]) -> Mapping[bytes, tuple[int, ...]]:
         """Sums up annotations that have an answer: caption -> `columns`."""
-        del annotations
         return {}
 
     def judge(self, rules: Rules, goal: str, item: Item, answer_key: str) -> Judgement:

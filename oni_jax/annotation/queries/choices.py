@@ -55,7 +55,6 @@ class ChoiceAnswers(QueryKind):
 
     def certain(self, label: int) -> float:
         """Returns the probability that goes with a label alone."""
-        del label
         return 1.0
 
     def to_record(self, kept: bytes) -> object:

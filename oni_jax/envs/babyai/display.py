@@ -88,7 +88,6 @@ def _watch(config: EnvConfig, spec: EnvSpec, seed: int, index: int, number: int,
 
 
 def _keys(config: EnvConfig) -> Sequence[ActionKey]:
-    del config
     return [ActionKey(ord(KEYS[action]), ACTION_WORDS[action], KEYS[action] not in "hkl") for action in Action]
 
 

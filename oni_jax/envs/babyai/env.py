@@ -33,7 +33,6 @@ class BabyAI(DeviceEnv[State]):
         return generate(self.level, key)
 
     def step(self, state: State, action: jax.Array, key: jax.Array) -> Step[State]:
-        del key
         state = rules.step(self.level, state, action)
         succeeded = self._succeeded(state)
         reward = jnp.asarray(rules.rewards(self.level)).at[state.num_steps].get(mode="clip")

@@ -19,7 +19,7 @@ _DISTRACTORS = np.array([type_ | colour << 3 for type_ in (KEY, BALL, BOX) for c
 
 def generate(level: Level, key: jax.Array) -> State:
     """Draws the start of an episode."""
-    return draw_until(_is_valid, lambda key: _draw(level, key), key)
+    return draw_until(lambda state: all_reachable(state.grid, state.position), lambda key: _draw(level, key), key)
 
 
 def draw_until(accept: Callable[[Drawn], jax.Array], draw: Callable[[jax.Array], Drawn], key: jax.Array) -> Drawn:
@@ -126,10 +126,6 @@ def draw_distinct(key: jax.Array, num_cells: int, excluded: jax.Array, num_drawn
         return jnp.where(slots < slot, taken, later), number
 
     return jax.lax.scan(take, taken, ranks)[1]
-
-
-def _is_valid(state: State) -> jax.Array:
-    return all_reachable(state.grid, state.position)
 
 
 def all_reachable(grid: jax.Array, position: jax.Array) -> jax.Array:

@@ -74,7 +74,6 @@ def caption_value(caption: bytes, goal: str = "") -> tuple[int, int, int]:
 
 
 def judge_caption(goal: str, message: bytes) -> tuple[bool, str]:
-    """Returns whether a caption is helpful, and why."""
     steps, thing = -caption_value(message, goal)[0], KINDS.get(goal, "object")
     away = f"{'an' if thing == 'object' else 'a'} {thing} {steps} {'step' if steps == 1 else 'steps'} away"
     where = f"no {thing} in sight" if steps == _FAR else away
@@ -82,7 +81,6 @@ def judge_caption(goal: str, message: bytes) -> tuple[bool, str]:
 
 
 def judge_pair(goal: str, first: bytes, second: bytes) -> int:
-    """Returns 0 if the first is better, 1 if the second is, 2 for a tie."""
     values = caption_value(first, goal), caption_value(second, goal)
     return TIE if values[0] == values[1] else int(values[1] > values[0])
 
@@ -96,7 +94,6 @@ def segment_value(segment: bytes) -> float:
 
 
 def judge_segments(first: bytes, second: bytes) -> int:
-    """Returns 0 if the first segment is better, 1 if the second is, 2 for a tie."""
     values = segment_value(first), segment_value(second)
     return TIE if values[0] == values[1] else int(values[1] > values[0])
 
@@ -116,8 +113,3 @@ def write_goals(segment: bytes) -> list[str]:
     things = dict.fromkeys(match[1] for match in found if match)
     goals = [text.format(thing=thing) for thing in things for text in _GOALS]
     return goals or [_NO_GOAL]
-
-
-def goal_of_words(words: str) -> str:
-    del words
-    return "defaultgoal"

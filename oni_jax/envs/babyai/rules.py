@@ -36,7 +36,6 @@ class State(NamedTuple):
 
 
 def step(level: Level, state: State, action: jax.Array) -> State:
-    """Takes an action."""
     chex.assert_shape(state.grid, (level.size, level.size))
     moved = act(state, action)
     if level.family is Family.PICK_UP:

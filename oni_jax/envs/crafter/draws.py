@@ -30,9 +30,7 @@ class Draws(Protocol):
         """Returns [] float32."""
         ...
 
-    def of_object(self, cell: jax.Array) -> ObjectDraws:
-        """Returns the numbers of the object on a cell."""
-        ...
+    def of_object(self, cell: jax.Array) -> ObjectDraws: ...
 
     def of_chunks(self, num_kinds: int, num_chunks: int) -> jax.Array:
         """Returns [num_kinds, num_chunks, 2] float32: whether something is born or vanishes, and which."""
@@ -65,5 +63,4 @@ class KeyDraws(NamedTuple):
 
 
 def draws_of(key: jax.Array) -> KeyDraws:
-    """Returns the draws of a step's key."""
     return KeyDraws(jax.random.key_data(key)[:2])

@@ -42,12 +42,10 @@ def caption_value(caption: bytes, goal: str = "") -> int:
 
 
 def judge_caption(goal: str, message: bytes) -> tuple[bool, str]:
-    """Returns whether a caption is helpful, and why."""
     return caption_value(message, goal) > 0, "whether something is done, or something is within reach"
 
 
 def judge_pair(goal: str, first: bytes, second: bytes) -> int:
-    """Returns 0 if the first is better, 1 if the second is, 2 for a tie."""
     values = caption_value(first, goal), caption_value(second, goal)
     return TIE if values[0] == values[1] else int(values[1] > values[0])
 
@@ -68,8 +66,3 @@ def suggest_goals(caption: bytes) -> list[str]:
         return all(has(seen, name) for name in needed.seen) and all(has(owned, name) for name in items)
 
     return [goal for goal in PREREQUISITES if is_possible(goal)]
-
-
-def goal_of_words(words: str) -> str:
-    del words
-    return "defaultgoal"

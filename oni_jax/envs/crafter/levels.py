@@ -19,8 +19,6 @@ KEY_SIZES = {ELLM: 6, BK: len(NAMES) + 1 + len(ITEMS) + 1}  # bytes of a caption
 
 
 class Variant(NamedTuple):
-    """A registered world."""
-
     rules: Rules
     captions: str  # a key of KEY_SIZES
 

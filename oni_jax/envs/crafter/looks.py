@@ -10,8 +10,6 @@ _ORANGE, _LIME, _YELLOW, _LIGHT_BLUE, _PINK, _LIGHT_CYAN, _WHITE = range(9, 16)
 
 
 class Look(NamedTuple):
-    """A character and its colour."""
-
     char: str
     color: int
 

@@ -59,7 +59,8 @@ def scene(state: State) -> Scene:
 
 def rgb(textures: Textures, shown: Scene) -> jax.Array:
     """Returns the picture [64, 64, 3] uint8: what the player sees, and below it what it carries."""
-    local = _asleep(_lit(_view(textures, shown), shown), shown.is_sleeping)
+    lit = _lit(_view(textures, shown), shown)
+    local = jnp.where(shown.is_sleeping, _tinted(_faded(lit, 0.0), (0, 0, 16)), lit)
     owned = jnp.asarray(textures.items)[np.arange(len(ITEMS)), shown.inventory]
     owned = jnp.pad(owned, ((0, _ITEM_ROWS * _WIDTH - len(ITEMS)), *[(0, 0)] * 3))
     inventory = _joined(owned.reshape(_ITEM_ROWS, _WIDTH, CELL, CELL, 3))
@@ -110,10 +111,6 @@ def _lit(picture: jax.Array, shown: Scene) -> jax.Array:
     noise = _NOISE[0] + (_NOISE[1] - _NOISE[0]) * _uniform(shown.noise, height, width)
     night = _tinted(_faded((1 - mask) * x + mask * noise, 0.4), (0, 16, 64))
     return light * x + (1 - light) * night
-
-
-def _asleep(picture: jax.Array, is_sleeping: jax.Array) -> jax.Array:
-    return jnp.where(is_sleeping, _tinted(_faded(picture, 0.0), (0, 0, 16)), picture)
 
 
 def _faded(picture: jax.Array, color: float) -> jax.Array:

@@ -84,14 +84,9 @@ def _is_named(rules: Rules, state: State, action: jax.Array) -> jax.Array:
     target = cell_of(state.position) + jnp.asarray(STEPS)[state.direction]
     named, owned = jnp.asarray(things_named)[action], jnp.asarray(items_named)[action]
     faced, material = kind_of(state.cells[target]), material_of(state.cells[target])
-    is_noun = (_column_of_nouns(names))[action]
-    return is_noun & (
+    return jnp.array([bool(name) for name in names])[action] & (
         (named[faced] & (faced > 0)) | (named[material] & (material > 0)) | (owned & (state.inventory > 0)).any()
     )
-
-
-def _column_of_nouns(names: list[str]) -> jax.Array:
-    return jnp.array([bool(name) for name in names])
 
 
 def _has(state: State, needed: jax.Array) -> jax.Array:
@@ -210,7 +205,6 @@ def _now(state: State) -> jax.Array:
 
 
 def _make(state: State, operation: jax.Array, argument: jax.Array) -> tuple[State, jax.Array]:
-    """Makes a tool."""
     index = jnp.where(operation == Operation.MAKE, argument, 0)
     uses = jnp.asarray(np.stack([tables.amounts(made.uses) for made in tables.MADE]))[index]
     item = jnp.array([ITEM[made.item] for made in tables.MADE])[index]

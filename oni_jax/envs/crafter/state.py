@@ -66,7 +66,6 @@ def index_of(cells: Array) -> Array:
 
 
 def is_empty(cells: Array) -> Array:
-    """Returns whether nothing stands on a cell."""
     return cells < 16
 
 

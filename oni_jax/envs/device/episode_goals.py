@@ -16,8 +16,6 @@ _DRAWS = 0x60A2  # folded into the key of a step
 
 
 class GoalState(NamedTuple):
-    """A state, and the goal of its episode."""
-
     inner: Any
     goal: jax.Array  # [] int32
     length: jax.Array  # [] int32; steps of the episode so far
@@ -25,8 +23,6 @@ class GoalState(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class WithEpisodeGoal(DeviceWrapper):
-    """An environment whose episodes have goals."""
-
     settings: EpisodeGoalConfig
 
     @property

@@ -207,18 +207,6 @@ def _looked_up(world: WithGoals, inner: Any, otherwise: jax.Array) -> jax.Array:
     return otherwise if world.table is None else look_up(world.table, world.env.caption_code(inner), otherwise)
 
 
-def _oracle(world: WithGoals, inner: Any, key: jax.Array) -> jax.Array:
-    return world.env.goals_possible(inner)
-
-
-def _task(world: WithGoals, inner: Any, key: jax.Array) -> jax.Array:
-    return world.env.goal_pursued(inner)
-
-
-def _every(world: WithGoals, inner: Any, key: jax.Array) -> jax.Array:
-    return jnp.ones(len(world.env.spec.goals), bool)
-
-
 def _random(world: WithGoals, inner: Any, key: jax.Array) -> jax.Array:
     order = jax.random.permutation(key, len(world.env.spec.goals))
     return order < world.settings.count
@@ -229,8 +217,8 @@ def _random(world: WithGoals, inner: Any, key: jax.Array) -> jax.Array:
 SUGGESTERS: dict[str, Callable[[WithGoals, Any, jax.Array], jax.Array]] = {
     "llm": _llm,
     "model": _model,
-    "oracle": _oracle,
-    "task": _task,
-    "all": _every,
+    "oracle": lambda world, inner, key: world.env.goals_possible(inner),
+    "task": lambda world, inner, key: world.env.goal_pursued(inner),
+    "all": lambda world, inner, key: jnp.ones(len(world.env.spec.goals), bool),
     "random": _random,
 }

@@ -141,7 +141,6 @@ def description_value(goal: str, description: bytes) -> int:
 
 
 def judge_pair(goal: str, first: bytes, second: bytes) -> int:
-    """Returns 0 if the first is better for a goal, 1 if the second is, 2 for a tie."""
     gain = description_value(goal, second) - description_value(goal, first)
     return TIE if gain == 0 else int(gain > 0)
 
@@ -159,7 +158,6 @@ def write_potential() -> str:
 
 def write_goals(segment: bytes) -> Sequence[str]:
     """Returns goals for the end of a segment: the same for all, in the words of steps."""
-    del segment
     return _GOALS
 
 

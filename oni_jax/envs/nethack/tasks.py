@@ -42,8 +42,6 @@ EXTENDED_KEYS = BASE_KEYS + tuple(
 
 
 class Task(NamedTuple):
-    """Keys and rewards of a task."""
-
     goal: Goal | None = None  # None: the reward is the gain in score
     keys: tuple[int, ...] = BASE_KEYS  # an action is an index into these
     extended: bool = False  # casting, quaffing and enhancing are partly automatic
@@ -57,7 +55,6 @@ class DescentGoal:
     level: int
 
     def __call__(self, blstats: np.ndarray, messages: np.ndarray, glyphs: np.ndarray) -> np.ndarray:
-        del glyphs
         result = blstats[:, nethack.NLE_BL_DLEVEL] == self.level
         for i in np.flatnonzero(result):
             result[i] = DESCENT_MESSAGE in messages[i].tobytes()
@@ -74,7 +71,6 @@ class OracleGoal:
     sober: bool = False
 
     def __call__(self, blstats: np.ndarray, messages: np.ndarray, glyphs: np.ndarray) -> np.ndarray:
-        del messages
         result = (glyphs == ORACLE_GLYPH).any(axis=(1, 2))
         for i in np.flatnonzero(result):
             x, y = blstats[i, :2].tolist()

@@ -246,7 +246,6 @@ class NetHackVectorEnv(VectorEnv):
         return NetHackGame(self._task, self.arrays, i, self._shared_code)
 
     def _replace_game(self, i: int, error: Exception) -> None:
-        """Replaces an engine that raised."""
         with contextlib.suppress(Exception):  # closing may fail, too
             self._games[i].close()
         self._games[i] = self._make_game(i)

@@ -95,7 +95,7 @@ def _estimate_line(means: tuple[float, float], rate: Rate | None) -> str:
     what = f"tokens of {STEPS / 1e6:g} M steps:"
     if rate is None:
         return f"{what} not known; name a run that asked with --messages_of, for the number of its queries"
-    num = rate.in_steps(STEPS)
+    num = rate.num_queries * STEPS / max(1, rate.env_steps)
     caution = "; new captions get rarer, so it may be fewer" * (rate.env_steps < STEPS)
     return (
         f"{what} {_rounded(num * means[0])} of prompts, {_rounded(num * means[1])} written, if {num:,.0f} queries are "

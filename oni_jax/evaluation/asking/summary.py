@@ -86,10 +86,6 @@ class Rate(NamedTuple):
     num_queries: int
     env_steps: int  # steps in which it asked them: its first million, or all of fewer
 
-    def in_steps(self, num_steps: int) -> float:
-        """Returns as many queries as the same rate makes in a number of steps."""
-        return self.num_queries * num_steps / max(1, self.env_steps)
-
 
 def rate_of_run(folder: str) -> Rate | None:
     """Reads how many queries a run asked in its first steps. None: it asked none.

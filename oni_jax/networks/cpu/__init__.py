@@ -4,23 +4,9 @@ XLA's convolutions run far below the speed of its matrix products there, and arr
 recomputing them.
 """
 
-import contextlib
-from collections.abc import Iterator
-
 import jax
 
 used: bool | None = None  # None: if JAX's backend is the CPU. Tests set it
-
-
-@contextlib.contextmanager
-def traced_for(platform: str) -> Iterator[None]:
-    """Has networks that are traced meanwhile be computed as suits a platform, such as `cuda`; not thread-safe."""
-    global used
-    before, used = used, platform == "cpu"
-    try:
-        yield
-    finally:
-        used = before
 
 
 def is_used() -> bool:

@@ -29,8 +29,6 @@ MIN_DISTANCE = 1e-8  # bound on the mean, for observations that are not all equa
 
 
 class AptState(NamedTuple):
-    """The reward's state, on the device."""
-
     model: ModelState
     inputs: Mapping[str, Moments]  # moments of each element of the inputs that are numbers
     distances: Moments  # moments of the distances to the nearest neighbours

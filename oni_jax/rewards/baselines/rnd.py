@@ -44,8 +44,6 @@ ADAM_EPS = 1e-5  # above the gradients that are rounding errors, such as those o
 
 
 class RndState(NamedTuple):
-    """The reward's state, on the device."""
-
     target: PyTree  # parameters of the random network
     predictor: ModelState
     inputs: Mapping[str, Moments]  # moments of each element of the inputs that are numbers

@@ -54,7 +54,6 @@ class Observations:
         return self._inputs({name: observations_after(trajectory, name) for name in self.names}, trajectory)
 
     def read_before(self, trajectory: Trajectory) -> Inputs:
-        """Returns the observations before the steps."""
         return self._inputs({name: trajectory.observations[name][:-1] for name in self.names}, trajectory)
 
     def zeros(self) -> Inputs:

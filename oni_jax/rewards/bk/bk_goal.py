@@ -124,7 +124,6 @@ class GoalPotential(WindowPotential):
 
 
 def observations(config: Config) -> Collection[str]:
-    del config
     return names_read(NAMES, HORIZON)
 
 

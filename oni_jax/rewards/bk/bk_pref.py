@@ -80,7 +80,6 @@ def trained_preferences(folder: str) -> PreferenceModel:
 
 @functools.lru_cache(maxsize=1)  # read for its observations, then for the model itself
 def _trained_preferences(folder: str, saved_at: int) -> PreferenceModel:
-    del saved_at
     return load_preference_model(folder)
 
 

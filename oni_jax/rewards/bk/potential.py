@@ -35,8 +35,6 @@ class Scale(NamedTuple):
 
 
 class PotentialState(NamedTuple):
-    """State of a potential on the device."""
-
     params: PyTree  # parameters of the potential; never changed
     scale: Scale
 
@@ -60,7 +58,6 @@ class PotentialScorer(Scorer):
         raise NotImplementedError
 
     def init(self, key: Array) -> PotentialState:
-        del key
         return PotentialState(self.init_params(), Scale(no_moments(), jnp.int32(0)))
 
     def raw_values(self, state: PotentialState, seen: Seen, features: Mapping[str, Array]) -> Array:
@@ -123,8 +120,6 @@ def shape(context: RewardContext, scorer: PotentialScorer) -> Reward:
 
 
 class PublishedState(NamedTuple):
-    """State of the published shaping on the device."""
-
     params: PyTree  # parameters of the potential
     carried: Carried
 

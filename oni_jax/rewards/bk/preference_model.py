@@ -17,8 +17,6 @@ KIND = "Preference Transformer"
 
 
 class PreferenceSettings(NamedTuple):
-    """Settings of a Preference Transformer."""
-
     encoder_custom: str
     hidden_size: int
     num_actions: int

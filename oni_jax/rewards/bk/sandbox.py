@@ -67,8 +67,6 @@ def NAME(
 
 
 class Value(NamedTuple):
-    """The outcome of a call."""
-
     value: float  # 0 where it failed
     parts: Mapping[str, float]
     problem: str = ""  # its failure in one line, such as "TimeoutError: ..."; empty: none
@@ -231,7 +229,6 @@ def problem_of(error: Exception) -> str:
 
 
 def _value(ok: bool, result: Any) -> Value:
-    """Checks the result of a call."""
     if not ok:
         return Value(0.0, {}, _shown(result))
     if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):

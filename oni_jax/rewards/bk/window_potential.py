@@ -38,7 +38,6 @@ class WindowPotential(PotentialScorer):
         self._num_asked = self._num_calls = 0
 
     def value(self, windows: Windows, rows: Sequence[int]) -> Sequence[float]:
-        """Returns the potentials of these windows."""
         raise NotImplementedError
 
     def cut(self, windows: Windows) -> Windows:

@@ -26,7 +26,6 @@ class Windows(NamedTuple):
         return row_digests([*self.steps.values(), self.actions])
 
     def take(self, rows: Sequence[int]) -> "Windows":
-        """Returns these windows."""
         return Windows({name: x[rows] for name, x in self.steps.items()}, self.actions[rows])
 
     def distinct(self) -> tuple[Mapping[str, np.ndarray], list[list[int]]]:

@@ -192,7 +192,6 @@ class SuggestedGoalReward(GoalReward):
 
     def _weights(self, unanswered: Mapping[bytes, int], captions: CaptionBatch) -> Mapping[bytes, float]:
         """Returns how much it is worth to ask about items that were met so often; those that are not, it leaves out."""
-        del captions
         return unanswered
 
     def _item(self, caption: bytes) -> bytes:

@@ -254,7 +254,6 @@ class GoalModel:
         self._learnt.update(bytes(code) for code in saved.get(f"rows_{CODE}", ()))
 
     def _loss(self, params: PyTree, rows: Mapping[str, Array], noise: Noise) -> tuple[Array, Mapping[str, Array]]:
-        del noise
         logits = self._network.apply(params, {name: rows[name] for name in self.reader.columns})
         loss = optax.sigmoid_binary_cross_entropy(logits, rows[TARGET]).sum(-1).mean()  # type: ignore
         accuracy = jaccard(logits > SUGGESTED, rows[TARGET] > 0).mean()  # type: ignore

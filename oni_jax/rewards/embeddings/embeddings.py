@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from oni_jax.annotation.asker import Asked, Asker, Policy, one_by_one
-from oni_jax.annotation.client import Client, print_line
+from oni_jax.annotation.client import Client
 from oni_jax.annotation.failures import RequestError
 from oni_jax.host.reporting import report
 from oni_jax.ops.words import direction, words_of
@@ -170,7 +170,7 @@ class ServerEmbedder:
         if not config.llm_server_addr:
             raise UserError("--potential_embeddings server: needs --llm_server_addr, a server with /v1/embeddings")
         self._config = dataclasses.replace(config, llm_model=model or config.llm_model)
-        self._say = functools.cache(print_line)  # once for two clients
+        self._say = functools.cache(report)  # once for two clients
         self._client = Client(self._config, say=self._say)
         self._size = 0  # size of the vectors; 0: not known yet
 

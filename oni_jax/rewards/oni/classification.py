@@ -129,7 +129,6 @@ class ClassificationScorer(Scorer):
 
 
 def make(context: RewardContext, scorer: type[ClassificationScorer] = ClassificationScorer) -> Paid:
-    """Makes the reward of a classifier."""
     config, model = context.config, context.config.network.torchbeast.msg_model
     if model == "none":
         raise UserError("--encoder_msg_model none: the classifier reads messages; name a message network")

@@ -49,7 +49,6 @@ class CosineScorer(LookUp):
 
     def init(self, key: Array) -> PyTree:
         """Reads the word vectors; no state. Raises UserError when they are damaged or have no word of the goal."""
-        del key
         self._similarity(b"")
         return ()
 

@@ -34,8 +34,6 @@ class MotifScorer(ObservationScorer):
         super().__init__(make_ranking_network(model.network), spec, config.rew_norm, model.quantiles[quantile])
 
     def init(self, key: Array) -> PyTree:
-        """Returns the trained parameters."""
-        del key
         return jax.tree.map(jnp.asarray, self._trained.params)
 
     def params(self, state: PyTree) -> PyTree:

@@ -112,7 +112,6 @@ class PairDraws:
 
 
 def stack(rows: Sequence[Mapping[str, np.ndarray]]) -> Rows:
-    """Stacks rows into columns."""
     return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
 
 

@@ -25,8 +25,6 @@ MAX_GRAD_NORM = 10.0
 
 
 class RankingState(NamedTuple):
-    """Device state of the reward."""
-
     model: ModelState
     moments: Moments  # moments of all raw scores so far
 
@@ -108,7 +106,6 @@ class RankingScorer(ObservationScorer):
         self._pairs.restore(saved)
 
     def _loss(self, params: PyTree, rows: Mapping[str, Array], noise: Noise) -> tuple[Array, Mapping[str, Array]]:
-        del noise
         flat = {name: rows[name].reshape(-1, *rows[name].shape[2:]) for name in self._observations}
 
         if self._reads_messages_alone:

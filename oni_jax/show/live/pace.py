@@ -18,7 +18,6 @@ class Pace:
         self._meters.update({"env_steps": 0.0}, 0.0)
 
     def add(self, row: Row) -> None:
-        """Takes in the next row."""
         known, last = finite(row), self._last
         if last and known.get("compilations") == last.get("compilations"):
             self._steps += known.get("env_steps", 0.0) - last.get("env_steps", 0.0)

@@ -35,8 +35,6 @@ KEYS = {"q": QUEUES_PAGE, "e": EPISODE_PAGE}
 
 @dataclasses.dataclass
 class Content:
-    """Contents of a page."""
-
     run: RunConfig
     row: Row  # a row with the view's additions, see `phrases`
     state: str  # a few words

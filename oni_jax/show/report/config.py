@@ -31,11 +31,9 @@ class ReportConfig:
 
     @property
     def folder(self) -> str:
-        """Folder of the run or sweep."""
         return run_folder(self.train_dir, self.experiment)
 
     def evaluate_command(self, *words: str) -> str:
-        """Returns a command that evaluates the run."""
         run = ["--train_dir", self.train_dir, "--experiment", self.experiment]
         return shlex.join(["python", "-m", "launch.evaluate", *run, *words])
 

@@ -82,17 +82,14 @@ def list_runs(folder: str) -> tuple[list[ListedRun], list[str]]:
         folder = os.path.dirname(os.path.abspath(folder))
     else:
         names, foreign = _find(folder)
-    runs, skipped = [], [f"{printable(name)}: {_why_foreign(os.path.join(folder, name))}" for name in foreign]
+    starting = [is_running(os.path.join(folder, name)) for name in foreign]
+    runs, skipped = [], [f"{printable(x)}: {'a run that starts' if y else 'no run'}" for x, y in zip(foreign, starting)]
     for name in sorted(names, key=_by_numbers):
         try:
             runs.append(read_listed(os.path.join(folder, name), name))
         except UserError as error:
             skipped.append(printable(str(error)))
     return runs, skipped
-
-
-def _why_foreign(folder: str) -> str:
-    return "a run that starts" if is_running(folder) else "no run"
 
 
 def read_listed(folder: str, name: str) -> ListedRun:

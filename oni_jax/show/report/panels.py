@@ -75,7 +75,6 @@ DIAGNOSTICS = ("goals", "labels", "goal_model", "reward_model", "speed")  # figu
 
 
 def metrics_of(figures: Mapping[str, Sequence[Panel]]) -> frozenset[str]:
-    """Returns the names of the metrics in these figures."""
     return frozenset(panel.metric for panels in figures.values() for panel in panels)
 
 

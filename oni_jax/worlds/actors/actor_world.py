@@ -170,7 +170,6 @@ class ActorWorld(World):
 def _make_pools(
     actors: ActorConfig, make_env: MakeEnv, ring: TrajectoryRing, parts: Sequence[Part]
 ) -> Sequence[ActorPool]:
-    """Makes the pool of each part."""
     if actors.actor_pool == "serial":
         return [SerialPool(make_env, ring)]
     limits = num_workers(actors), actors.max_actor_restarts

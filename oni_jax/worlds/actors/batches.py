@@ -49,7 +49,6 @@ class BatchAssembler:
         self._slot, self._column = -1, self._num_envs  # position of the next trajectory; the slot is used up
         self._has_gap = np.zeros(exchange.ring.shape.num_groups, bool)  # groups whose last trajectories were dropped
         self._after_gap = False  # True if the open slot follows a gap
-        self.num_dropped = 0  # stale trajectories
         self._start_batch()
 
     def _start_batch(self) -> None:
@@ -101,7 +100,6 @@ class BatchAssembler:
         group = self._exchange.group_of_slot[slot]
         newest_sample = int(self._exchange.policy_records[slot, -1, 0]["version"])
         if version - newest_sample >= self._max_policy_lag:
-            self.num_dropped += self._num_envs
             self._has_gap[group] = True
             self._exchange.release(slot)
             self._exchange.consume(self._num_envs)

@@ -52,7 +52,6 @@ class LockstepWorld(ActorWorld):
         self._server.warm_up()
 
     def next(self, version: int, timeout_secs: float) -> Collected | None:
-        del timeout_secs
         while (batch := self._assembler.next(version, 0.0)) is None:
             self._server.advance()
             self._server.settle()

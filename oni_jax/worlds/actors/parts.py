@@ -5,8 +5,6 @@ from typing import NamedTuple
 
 
 class Part(NamedTuple):
-    """Part of the actor processes."""
-
     index: int
     workers: range
     groups: range  # groups of these processes

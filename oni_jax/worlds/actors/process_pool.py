@@ -34,8 +34,6 @@ class ActorLost(Exception):
 
 @dataclasses.dataclass(eq=False)
 class Actor:
-    """An actor process and its groups."""
-
     name: str
     groups: Sequence[int]
     scratch: str  # folder of its environments' files

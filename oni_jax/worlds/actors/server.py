@@ -29,7 +29,6 @@ from oni_jax.worlds.actors.policy_step import (
     CoreStates,
     PolicySteps,
     bucket_sizes,
-    join_tables,
     make_policy_steps,
 )
 from oni_jax.worlds.actors.pool import ActorPool
@@ -50,8 +49,6 @@ class PolicyCall:
 
 @dataclasses.dataclass(eq=False)
 class ValueCall:
-    """A value step in flight."""
-
     truncated: TruncatedSteps
     output: Array  # [N]
 
@@ -179,7 +176,6 @@ class InferenceServer:
         self._pool.wake()
 
     def _device_index(self, group: int) -> int:
-        """Returns the index of the device that serves a group."""
         return group % len(self._devices)
 
     def _receive(self, groups: np.ndarray) -> None:
@@ -341,13 +337,6 @@ class InferenceServer:
     def initial_rows(self, rows: np.ndarray) -> list[PyTree]:
         """Returns these rows [B] of each table of initial core states, on its device: leaves [B, ...]."""
         return [self._gather(states.initial, rows) for states in self._states]
-
-    def initial_core_states(self, rows: np.ndarray, devices: np.ndarray) -> PyTree:
-        """Returns trajectories' initial core states; see `policy_step.join_tables`.
-
-        rows: rows of the tables, [B]. devices: indices of their devices, [B].
-        """
-        return join_tables(self.initial_rows(rows), devices)
 
     def save(self) -> dict[str, np.ndarray]:
         """Returns, while all groups are paused, the state that acting resumes from."""

@@ -31,7 +31,6 @@ class TruncatedSteps:
         self.steps[group, env] = step
 
     def drop(self, group: int) -> None:
-        """Removes the steps of a group."""
         rows = [row for row, (step_group, _) in enumerate(self.steps) if step_group != group]
         self.packed[: len(rows)] = self.packed[rows]
         self.steps = {where: step for where, step in self.steps.items() if where[0] != group}

@@ -92,7 +92,6 @@ class DeviceWorld(World):
         self._goal_table: PyTree = ()
 
     def unpack(self, payload: PyTree, version: Array) -> Trajectory:  # type: ignore
-        del version
         return payload
 
     def _indices(self) -> np.ndarray:
@@ -132,7 +131,6 @@ class DeviceWorld(World):
         self._params = params
 
     def next(self, version: int, timeout_secs: float) -> Collected | None:
-        del version, timeout_secs
         suggestions = self._suggestions()
         self._running, self._goal_table, trajectory, on_device = self._collect(
             self._inputs(), *suggestions, self._running

@@ -81,7 +81,6 @@ class SuggestedGoals:
         self._changed.add(row)
 
     def table(self) -> GoalTable:
-        """Returns the table."""
         self._changed.clear()
         return GoalTable(_halves(self._codes), self._worths)  # type: ignore
 

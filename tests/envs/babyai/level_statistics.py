@@ -92,7 +92,6 @@ def z_scores(
 
 
 def minigrid_starts(level: Level, num_levels: int, seed: int) -> Starts:
-    """Draws levels with `minigrid`."""
     env, starts = make_env(level), []
     env.gen_obs = lambda: {}  # it is slow, and not looked at
     for i in range(num_levels):

@@ -17,11 +17,11 @@ from oni_jax.envs.nethack.native.stepper import load_stepper
 from oni_jax.envs.nethack.native.vector_env import NativeVectorEnv
 from oni_jax.envs.nethack.tasks import TASKS
 from oni_jax.envs.nethack.vector_env import NetHackVectorEnv, episode_seeds
-from oni_jax.envs.registry import make_vector_env
 from oni_jax.host import caches
 from oni_jax.settings.fields import UserError
-from oni_jax.settings.worlds import EnvConfig, NetHackConfig
+from oni_jax.settings.worlds import NetHackConfig
 from tests.envs.nethack.native import needs_engine, needs_native
+from tests.envs.nethack.test_native import chosen
 from tests.envs.outputs import step_output
 
 TASK = TASKS["NetHackScoreExtendedActions-v1"]
@@ -141,16 +141,6 @@ def test_fewer_files_are_open():
 
 
 # Choice of the engine
-
-
-def chosen(**settings):
-    """(environment's type, note) of NetHack as the registry makes it."""
-    env = make_vector_env(EnvConfig("NetHackScore-v1", nethack=NetHackConfig(**settings)), 1, 0, 0)
-    try:
-        env.reset(step_output(env))
-        return type(env), env.note()
-    finally:
-        env.close()
 
 
 @needs_engine

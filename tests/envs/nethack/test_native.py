@@ -258,9 +258,11 @@ def test_closing_leaves_no_file(tmp_path, monkeypatch, is_closed, engine):
     assert pathlib.Path("/proc/self/maps").read_text().count("memfd:nle") == 0
 
 
-def bytes_a_reset(make, num_resets, num_envs=4, engine="auto"):
+def bytes_a_reset(num_resets, engine, num_envs=4):
     """Growth of memory in bytes a reset, after the first few; files and threads don't grow."""
-    env = make(EXTENDED, num_envs, episode_seeds(0), max_episode_steps=3, settings=NetHackConfig(engine=engine))
+    env = NativeVectorEnv(
+        EXTENDED, num_envs, episode_seeds(0), max_episode_steps=3, settings=NetHackConfig(engine=engine)
+    )
     out = step_output(env)
     env.reset(out)
     actions = np.random.default_rng(0).integers(28, size=(3, num_envs)).astype(np.int32)
@@ -286,14 +288,14 @@ def resident_bytes():
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_resets_leave_no_files_and_threads(engine):
-    assert bytes_a_reset(NativeVectorEnv, 200, engine=engine) < 50_000
+    assert bytes_a_reset(200, engine) < 50_000
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.slow
 def test_many_resets_leave_no_memory(engine):
     """Loading the library anew, as NLE does, leaves 100 bytes and more each time."""
-    assert bytes_a_reset(NativeVectorEnv, 100_000, engine=engine) < 50
+    assert bytes_a_reset(100_000, engine) < 50
 
 
 # Machines without it

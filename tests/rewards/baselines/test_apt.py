@@ -15,7 +15,7 @@ from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError
 from oni_jax.types import Trajectory
 from tests.rewards.baselines import test_rnd
-from tests.rewards.baselines.test_rnd import B, T, before, flat, key_of
+from tests.rewards.baselines.test_rnd import B, T, before, dense, flat, key_of, normalised
 from tests.support.processes import equal_on_devices
 
 NUM_ACTIONS = 3
@@ -28,10 +28,6 @@ def config_of(**settings) -> Config:
 def steps(seed: int) -> Trajectory:
     actions = np.random.default_rng(seed + 100).integers(NUM_ACTIONS, size=(T, B)).astype(np.int32)
     return test_rnd.steps(seed)._replace(actions=actions)
-
-
-def dense(x: np.ndarray, layer) -> np.ndarray:
-    return x @ np.asarray(layer["kernel"], np.float64) + np.asarray(layer["bias"])
 
 
 def embed(params, x: np.ndarray) -> np.ndarray:
@@ -49,11 +45,7 @@ def test_the_formula(neighbours):
         trajectory = steps(number)
         seen.append(flat(trajectory))
         known = np.concatenate(seen)
-
-        def normalised(x: np.ndarray, known: np.ndarray = known) -> np.ndarray:
-            return np.clip((x - known.mean(axis=0)) / np.sqrt(known.var(axis=0) + 1e-8), -5, 5)
-
-        embedded = embed(state.model.params, normalised(seen[-1]))
+        embedded = embed(state.model.params, normalised(seen[-1], known))
         distances = np.linalg.norm(embedded[:, None] - embedded[None], axis=-1)
         np.fill_diagonal(distances, np.inf)
         nearest = np.sort(distances, axis=1)[:, : min(neighbours, T * B - 1)].mean(axis=1)
@@ -61,8 +53,8 @@ def test_the_formula(neighbours):
         (given,), after = score(state, trajectory, ({},), key_of(number))
         np.testing.assert_allclose(given.reshape(-1), np.log1p(nearest / np.mean(means)), rtol=2e-3, atol=1e-4)
 
-        def logits(params, trajectory: Trajectory = trajectory) -> np.ndarray:
-            x = [embed(params, normalised(part)) for part in (before(trajectory), seen[-1])]
+        def logits(params, trajectory: Trajectory = trajectory, known: np.ndarray = known) -> np.ndarray:
+            x = [embed(params, normalised(part, known)) for part in (before(trajectory), seen[-1])]
             hidden = np.maximum(dense(np.concatenate(x, axis=1), params["params"]["hidden"]), 0)
             return dense(hidden, params["params"]["output"])
 

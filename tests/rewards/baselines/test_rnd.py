@@ -86,6 +86,10 @@ def dense(x: np.ndarray, layer) -> np.ndarray:
     return x @ np.asarray(layer["kernel"], np.float64) + np.asarray(layer["bias"])
 
 
+def normalised(x: np.ndarray, known: np.ndarray) -> np.ndarray:
+    return np.clip((x - known.mean(axis=0)) / np.sqrt(known.var(axis=0) + 1e-8), -5, 5)
+
+
 def errors(state, x: np.ndarray) -> np.ndarray:
     """target(x) - predictor(x)."""
     outputs = []
@@ -114,12 +118,8 @@ def test_the_formula(name, alpha):
         trajectory = steps(number)
         seen.append(flat(trajectory))
         known = np.concatenate(seen)
-
-        def normalised(x: np.ndarray, known: np.ndarray = known) -> np.ndarray:
-            return np.clip((x - known.mean(axis=0)) / np.sqrt(known.var(axis=0) + 1e-8), -5, 5)
-
-        x = normalised(seen[-1])
-        error, earlier = errors(state, x), errors(state, normalised(before(trajectory)))
+        x = normalised(seen[-1], known)
+        error, earlier = errors(state, x), errors(state, normalised(before(trajectory), known))
         novelty = np.sum(error**2, axis=1) - alpha * np.sum(earlier**2, axis=1)
         curiosity = 0.5 * np.maximum(novelty, 0).reshape(T, B)
         total = np.zeros(B)

@@ -16,7 +16,6 @@ from oni_jax.rewards.registry import check_rewards, make_rewards, observations_r
 from oni_jax.rewards.terms import RewardSum
 from oni_jax.settings.config import Config
 from oni_jax.settings.fields import UserError, with_values
-from oni_jax.settings.rewards import RewardConfig
 from oni_jax.settings.worlds import EnvConfig
 from tests.golden import data_file
 from tests.worlds.device.device_worlds import CONFIG, N, T, collect, make_world
@@ -71,17 +70,15 @@ def test_values_are_the_recorded_ones():
     np.testing.assert_allclose([result.value for result in found], expected, atol=1e-6)
 
 
+def shaped(kind: str, folder, **settings) -> Config:
+    """Settings of a run that a potential shapes, whose files are in a folder."""
+    given = {"llm_reward_type": kind, "llm_reward_coeff": 1.0, "reward_dir": str(folder), "potential_warmup_steps": 0}
+    return with_values(CONFIG, {"gamma": GAMMA, **given, **settings})
+
+
 def config_of(folder, **settings) -> Config:
     (folder / "potential.py").write_text(CODE)
-    reward = with_values(
-        RewardConfig(),
-        dict(
-            llm_reward_type="bk-code",
-            llm_reward_coeff=1.0,
-            **{"reward_dir": str(folder), "potential_horizon": H, "potential_warmup_steps": 0, **settings},  # type: ignore
-        ),
-    )
-    return dataclasses.replace(CONFIG, reward=reward, learner=dataclasses.replace(CONFIG.learner, gamma=GAMMA))
+    return shaped("bk-code", folder, **{"potential_horizon": H, **settings})
 
 
 Phi = Callable[[list[float], list[int]], float]

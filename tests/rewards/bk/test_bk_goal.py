@@ -23,13 +23,12 @@ from oni_jax.rewards.bk.windows import Windows, make_windows
 from oni_jax.rewards.embeddings.embeddings import embed_grams
 from oni_jax.rewards.registry import check_rewards, make_rewards
 from oni_jax.settings.config import Config
-from oni_jax.settings.fields import UserError, with_values
-from oni_jax.settings.rewards import RewardConfig
+from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
 from oni_jax.types import CaptionBatch
 from tests.golden import data_file
-from tests.rewards.bk.test_bk_code import GAMMA, run
-from tests.worlds.device.device_worlds import CONFIG, N, T
+from tests.rewards.bk.test_bk_code import run, shaped
+from tests.worlds.device.device_worlds import N, T
 
 LIBRARY = GoalLibrary(
     ["Current observation: The signal is 3", "You choose the action: action 1", "The signal is 5"],
@@ -69,14 +68,8 @@ def phi(signals: list[float], actions: list[int]) -> float:
 
 def config_of(folder, library=LIBRARY, **settings) -> Config:
     (folder / GOALS).write_text(json.dumps(library._asdict()))
-    given = {
-        "reward_dir": str(folder),
-        "potential_warmup_steps": 0,
-        "potential_embeddings": "grams",
-        "potential_goal_threshold": THRESHOLD,
-    }
-    reward = with_values(RewardConfig(), dict(llm_reward_type="bk-goal", llm_reward_coeff=1.0, **{**given, **settings}))
-    return dataclasses.replace(CONFIG, reward=reward, learner=dataclasses.replace(CONFIG.learner, gamma=GAMMA))
+    given = {"potential_embeddings": "grams", "potential_goal_threshold": THRESHOLD}
+    return shaped("bk-goal", folder, **{**given, **settings})
 
 
 def padded(captions: list[str]) -> np.ndarray:

@@ -1,7 +1,5 @@
 """Shaping by a Preference Transformer: each state's potential is that of the steps of its episode that led to it."""
 
-import dataclasses
-
 import jax
 import numpy as np
 import pytest
@@ -11,10 +9,9 @@ from oni_jax.rewards.bk import bk_pref
 from oni_jax.rewards.bk.preference_model import make_network, save_preference_model
 from oni_jax.rewards.registry import check_rewards, observations_read
 from oni_jax.settings.config import Config
-from oni_jax.settings.fields import UserError, with_values
-from oni_jax.settings.rewards import RewardConfig
+from oni_jax.settings.fields import UserError
 from tests.rewards.bk.preference_models import HORIZON, untrained
-from tests.rewards.bk.test_bk_code import GAMMA, run
+from tests.rewards.bk.test_bk_code import GAMMA, run, shaped
 from tests.support import signals_plugin
 from tests.worlds.device.device_worlds import CONFIG, N, T
 
@@ -50,15 +47,7 @@ def config_of(folder, model, **settings) -> Config:
     if not (folder / "reward_model").exists():
         save_preference_model(str(folder), 1, model, {})
     bk_pref._trained_preferences.cache_clear()
-    reward = with_values(
-        RewardConfig(),
-        dict(
-            llm_reward_type="bk-pref",
-            llm_reward_coeff=1.0,
-            **{"reward_dir": str(folder), "potential_horizon": HORIZON, "potential_warmup_steps": 0, **settings},  # type: ignore
-        ),
-    )
-    return dataclasses.replace(CONFIG, reward=reward, learner=dataclasses.replace(CONFIG.learner, gamma=GAMMA))
+    return shaped("bk-pref", folder, **{"potential_horizon": HORIZON, **settings})
 
 
 def test_shaping_adds_up_to_the_first_and_the_last_potential(tmp_path, model, phi):

@@ -1,6 +1,5 @@
 """Goals that an LLM names for segments: scripted answers, the rule-based judge over HTTP, and their files."""
 
-import asyncio
 import contextlib
 import json
 import socket
@@ -21,12 +20,13 @@ from oni_jax.host.runtime import StopRequest
 from oni_jax.offline import bk_goal_writer
 from oni_jax.offline.bk_config import WriteGoals, WriteGoalsConfig
 from oni_jax.offline.bk_goal_writer import GoalConversation
-from oni_jax.offline.segment_episodes import Segment, SegmentSampler, write_episodes
+from oni_jax.offline.segment_episodes import Segment, write_episodes
 from oni_jax.rewards.bk.goals import GOALS, PUBLISHED, GoalLibrary, read_library, write_library
 from oni_jax.settings.annotation import AnnotationConfig
 from oni_jax.settings.fields import UserError
 from oni_jax.settings.worlds import EnvConfig
 from tests.golden import data_file
+from tests.offline.test_bk_writer import held, segments
 from tests.support.llm_server import Request, scripted_server
 
 NAME = "BabyAI-Text-GoToLocal-RedBall-S20"
@@ -38,23 +38,11 @@ def episode(sees: bytes = b"You see %d.") -> Segment:
     return Segment({"x": np.arange(9)[:, None]}, captions, np.arange(8) % 3, np.zeros(8, np.float32))
 
 
-def segments() -> SegmentSampler:
-    return SegmentSampler([episode()], 3, 0)
-
-
 def hold(folder, answers: list[str], **settings) -> tuple[list[list], list[str]]:
     """Returns the conversations that were answered, and the answers left."""
     config = WriteGoalsConfig(reward_dir=str(folder), **settings)
     prompt = load_prompt(AnnotationConfig(), ENVIRONMENT.language, "goals")
-    conversation = GoalConversation(config, prompt, segments(), ("left", "right", "ahead"))
-    asked, left = [], list(answers)
-
-    async def ask(turns, item):
-        asked.append(list(turns))
-        return left.pop(0)
-
-    asyncio.run(conversation.hold(ask))
-    return asked, left
+    return held(GoalConversation(config, prompt, segments(), ("left", "right", "ahead")), answers)
 
 
 def test_goals_are_the_recorded_lines():
@@ -168,7 +156,6 @@ def server(script: Callable[[int], tuple[int, dict]], port: int = 0) -> Iterator
     asked: list[int] = []
 
     def scripted(request: Request) -> tuple[int, dict]:
-        del request
         asked.append(len(asked))
         return script(asked[-1])
 

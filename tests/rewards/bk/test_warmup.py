@@ -20,13 +20,10 @@ def test_returns_are_reported_after_the_warm_up_alone(tmp_path, warmup_steps):
     folder = write_untrained(str(tmp_path), "Catch-v0")
     assert train.main([*words.split(), "--reward_dir", folder, f"--train_dir={tmp_path}", "--experiment=run"]) == 0
     is_over = warmup_steps < STEPS
-    found = [row["episode/intrinsic_return/bk-pref"] for row in rows(tmp_path / "run") if has_return(row)]
+    name = "episode/intrinsic_return/bk-pref"
+    found = [row[name] for row in rows(tmp_path / "run") if name in row]
     assert bool(found) == is_over and any(found) == is_over
     scoring = load_scoring(Run(str(tmp_path / "run")), Run(str(tmp_path / "run")).config.env, None)
     assert (scoring.scorer is not None) == is_over
     reason = f"it pays after a warm-up of {warmup_steps:,} steps, which takes its scale"
     assert scoring.not_reported == ({} if is_over else {"bk-pref": reason})
-
-
-def has_return(row) -> bool:
-    return "episode/intrinsic_return/bk-pref" in row

@@ -7,6 +7,7 @@ import termios
 import textwrap
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -85,10 +86,11 @@ class Program(Terminal):
         self.said = ""
         self._wait("to start")
 
-    def tell(self, word: str) -> None:
-        """Returns when the program has done it."""
+    def tell(self, word: str, *shown: str, **options: Any) -> str:
+        """Returns when the program has done it, and shows what it is to show; see `shows`."""
         os.write(self.words, f"{word}\n".encode())
         self._wait(word)
+        return self.shows(*shown, **options) if shown else ""
 
     def _wait(self, what: str) -> None:
         assert self.process.stderr
@@ -125,11 +127,9 @@ def check_rows(grid: Grid) -> None:
 def test_seconds_are_counted_while_it_compiles(program):
     text = program.shows("compiling, 1 s")
     assert text.rstrip() == "before the view\ncompiling, 1 s"
-    program.tell("print one")
-    program.shows("before the view\nprint one\ncompiling, ")
+    program.tell("print one", "before the view\nprint one\ncompiling, ")
     program.shows("compiling, 4 s")
-    program.tell("row")
-    program.shows("update 1,001")
+    program.tell("row", "update 1,001")
     assert not any("compiling" in line for line in [*program.grid.history, *program.grid.rows])
     assert "before the view" in program.grid.history and "print one" in program.grid.history
 
@@ -142,20 +142,16 @@ def test_work_before_the_first_row_is_shown_instead_of_compiling(program):
     time.sleep(0.6)
     os.write(program.words, b"\n")
     program.shows("progress of maps: 1 of 2, 1 s left")
-    program.tell("")
-    assert program.shows("compiling, 1 s").rstrip() == "before the view\ncompiling, 1 s"
-    program.tell("row")
-    program.shows("update 1,001", until=lambda text: "maps" not in text)
+    assert program.tell("", "compiling, 1 s").rstrip() == "before the view\ncompiling, 1 s"
+    program.tell("row", "update 1,001", until=lambda text: "maps" not in text)
 
 
 def test_every_size_gets_another_page(program):
-    program.tell("row")
-    small = program.shows("update 1,000")
+    small = program.tell("row", "update 1,000")
     check_rows(program.grid)
     for text in ("labels by  rule-based judge, not an LLM", "+ You find a hidden door."):
         assert text in small
-    program.tell("row")
-    small = program.shows("update 1,001")
+    small = program.tell("row", "update 1,001")
     program.resize(140, 50)
     large = program.shows("hidden door", " q ", until=lambda text: "1,000 steps" in text)
     check_rows(program.grid)
@@ -168,8 +164,7 @@ def test_every_size_gets_another_page(program):
 
 
 def test_a_key_shows_the_queues(program):
-    program.tell("row")
-    overview = program.shows("update 1,000", " q  queues")
+    overview = program.tell("row", "update 1,000", " q  queues")
     program.type("xq")  # not echoed
     queues = program.shows("3 slots full", " q  overview")
     assert "learner for games    31% ██████░" in queues and "answers" not in queues
@@ -177,25 +172,21 @@ def test_a_key_shows_the_queues(program):
     assert program.shows(" q  queues") == overview
     program.type("q")
     program.shows(" q  overview")
-    program.tell("row")
-    assert "3 slots full" in program.shows("update 1,001")
+    assert "3 slots full" in program.tell("row", "update 1,001")
 
 
 def test_an_episode_stands_where_there_is_room_for_it(program):
     program.resize(140, 50)
     program.tell("row")
-    program.tell("row")
-    charts = program.shows("update 1,001")
+    charts = program.tell("row", "update 1,001")
     program.type("e")  # no key without an episode
-    program.tell("look 1")
-    large = program.shows("look 1", " e  episode")
+    large = program.tell("look 1", "look 1", " e  episode")
     assert "episode    one of" in large and " e " not in charts
     (first,) = [i for i, row in enumerate(program.grid.rows) if row.startswith("look 1")]
     assert program.grid.rows[first + 12][40:46] == "@ hero" and program.grid.rows[first + 23][70:78] == "last row"
     assert "return 33.21" in program.grid.rows[first][82:] and large.count(" 1,000 steps") == 4
     program.raw = b""
-    program.tell("look 2")
-    assert program.shows("look 2") == large.replace("look 1", "look 2")
+    assert program.tell("look 2", "look 2") == large.replace("look 1", "look 2")
     assert len(program.raw) < 500  # the changes, and no page
     check_rows(program.grid)
 
@@ -203,8 +194,7 @@ def test_an_episode_stands_where_there_is_room_for_it(program):
 @pytest.mark.slow
 def test_a_small_terminal_has_a_key_for_the_episode(program):
     program.tell("look 1")
-    program.tell("row")
-    overview = program.shows("update 1,001", " e  episode")
+    overview = program.tell("row", "update 1,001", " e  episode")
     assert "look" not in overview
     program.tell("look 2")
     time.sleep(2.0)
@@ -212,8 +202,7 @@ def test_a_small_terminal_has_a_key_for_the_episode(program):
     program.type("e")
     text = program.shows("look 2", " e  overview")
     assert "@ hero" in text and "last row" in text.split("\n")[-3] and "return" not in text
-    program.tell("look 3")
-    assert program.shows("look 3") == text.replace("look 2", "look 3")
+    assert program.tell("look 3", "look 3") == text.replace("look 2", "look 3")
     program.resize(40, 12)
     assert "return" not in program.shows("look 3", " e  overview")
     program.resize(80, 24)
@@ -241,8 +230,7 @@ def test_an_episode_outlives_any_size(program):
 
 
 def test_printed_lines_scroll_off_above_the_view(program):
-    program.tell("row")
-    program.shows("update 1,000")
+    program.tell("row", "update 1,000")
     for number in range(30):
         program.tell(f"print {number} {'wide ' * number}")
     program.shows("log        print ", "print 29")
@@ -257,19 +245,15 @@ def test_printed_lines_scroll_off_above_the_view(program):
 
 def test_the_first_row_may_come_while_the_view_looks(program):
     program.shows("compiling")
-    program.tell("row meanwhile")
-    program.shows("update 1,000", " q  queues")
+    program.tell("row meanwhile", "update 1,000", " q  queues")
     check_rows(program.grid)
     assert not any(line.startswith("my_run") for line in program.grid.history)
 
 
 def test_next_drawing_removes_foreign_output(program):
-    program.tell("row")
-    program.shows("update 1,000")
-    program.tell("write")
-    program.shows("another process")
-    program.tell("row")
-    program.shows("update 1,002")
+    program.tell("row", "update 1,000")
+    program.tell("write", "another process")
+    program.tell("row", "update 1,002")
     check_rows(program.grid)
     assert "another process" not in program.grid.text()
 
@@ -279,26 +263,20 @@ def test_the_newest_checkpoint_is_shown(program, tmp_path):
     (tmp_path / "checkpoints" / "512").mkdir()
     (tmp_path / "checkpoints" / "4096.orbax-checkpoint-tmp").mkdir()
     os.utime(tmp_path / "checkpoints" / "2048", (time.time() - 61, time.time() - 61))
-    program.tell("row")
-    text = program.shows("checkpoint 2,048 steps, 0:01:0")
+    text = program.tell("row", "checkpoint 2,048 steps, 0:01:0")
     assert "ago, before this start" in " ".join(text.split())
     os.utime(tmp_path / "checkpoints" / "2048")
-    program.tell("row")
-    program.shows("checkpoint 2,048 steps, 0:00:0", until=lambda text: "before this start" not in text)
+    program.tell("row", "checkpoint 2,048 steps, 0:00:0", until=lambda text: "before this start" not in text)
 
 
 def test_a_run_without_rows_says_so(program):
-    program.tell("row")
-    program.shows("update 1,000")
-    program.tell("quiet")
-    program.shows("no update for 36")
-    program.tell("row")
-    program.shows("update 1,002")
+    program.tell("row", "update 1,000")
+    program.tell("quiet", "no update for 36")
+    program.tell("row", "update 1,002")
 
 
 def test_a_shell_may_have_the_terminal_in_between(program):
-    program.tell("row")
-    program.shows("update 1,000", " q  queues")
+    program.tell("row", "update 1,000", " q  queues")
     assert not program.is_restored()
     termios.tcsetattr(program.theirs, termios.TCSANOW, program.before)  # as a shell does after Ctrl-Z
     deadline = time.monotonic() + DEADLINE_SECS
@@ -322,8 +300,7 @@ def test_the_end_leaves_the_last_page_and_the_terminal_as_it_was(program):
 
 
 def test_a_stopped_terminal_stops_nothing(program):
-    program.tell("row")
-    program.shows("update 1,000")
+    program.tell("row", "update 1,000")
     termios.tcflow(program.theirs, termios.TCOOFF)
     time.sleep(0.2)
     program.tell("row")

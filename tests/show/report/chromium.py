@@ -39,7 +39,6 @@ def find_browser() -> str:
 
 
 def open_page(path: str) -> Seen:
-    """Opens a file."""
     return asyncio.run(asyncio.wait_for(_open(find_browser(), f"file://{path}"), LIMIT_SECS))
 
 

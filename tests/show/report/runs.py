@@ -15,7 +15,6 @@ def row(env_steps: int, secs: float, **metrics: object) -> dict[str, object]:
 
 
 def write_run(folder: pathlib.Path, rows: Iterable[Mapping[str, object]], **settings: object) -> pathlib.Path:
-    """The folder of a run with these rows of metrics."""
     folder.mkdir(parents=True, exist_ok=True)
     config = with_values(Config(), {**SETTINGS, "experiment": folder.name, **settings})
     (folder / "config.json").write_text(config_to_json(config))

@@ -26,8 +26,8 @@ from oni_jax.worlds.actors.pool import num_answerers
 from oni_jax.worlds.actors.ring import RingShape, TrajectoryRing
 from oni_jax.worlds.actors.serial_pool import SerialPool
 from oni_jax.worlds.actors.server import InferenceServer
-from oni_jax.worlds.base import Collected, World
 from tests.worlds.made import Made, actors, config_of, make_world
+from tests.worlds.test_conformance import play, play_all
 
 ROLLOUT, NUM_WORKERS, GROUP_SIZE, NUM_SPLITS = 5, 3, 2, 2
 NUM_ENVS = NUM_WORKERS * NUM_SPLITS * GROUP_SIZE
@@ -45,25 +45,6 @@ def running(num_answerers: int) -> Iterator[Made]:
         yield made
 
 
-def play(world: World, number: int) -> list[Collected]:
-    """The next batches, an update on each of which begins."""
-    found: list[Collected] = []
-    while len(found) < number:
-        if (batch := world.next(0, 1.0)) is not None:
-            world.begin_update()
-            found.append(batch)
-    return found
-
-
-def play_all(world: World) -> None:
-    """Plays until each environment has given a trajectory."""
-    missing = {*range(NUM_ENVS)}
-    while missing:
-        episodes = play(world, 1)[0].episodes
-        assert episodes
-        missing -= {*episodes.envs.tolist()}
-
-
 def check_unroll(made: Made, trajectory: Trajectory) -> None:
     """The policy says again, from the core states before the trajectory, what it said while acting."""
     steps = {name: value[:-1] for name, value in trajectory.observations.items()}
@@ -77,7 +58,7 @@ def check_unroll(made: Made, trajectory: Trajectory) -> None:
 def test_answerers_act_with_the_core_states_of_their_groups(number):
     with running(number) as made:
         world = made.world
-        play_all(world)
+        play_all(world, PROCESSES())
         batches = play(world, 4)
         gauges = world.gauges()
         unpack = jax.jit(world.unpack)
@@ -111,7 +92,7 @@ def test_answerers_draw_their_actions_apart():
 @pytest.mark.parametrize("lost", ["actor-0", "actor-2"])
 def test_actors_of_each_part_are_replaced(lost):
     with running(2) as made:
-        play_all(made.world)
+        play_all(made.world, PROCESSES())
         (process,) = [x for x in actors() if x.name == lost]
         process.kill()
         failures: list[str] = []
@@ -119,13 +100,13 @@ def test_actors_of_each_part_are_replaced(lost):
             play(made.world, 1)
             failures += made.world.report().failures
         assert [failure.split()[0] for failure in failures] == [lost]
-        play_all(made.world)
+        play_all(made.world, PROCESSES())
 
 
 def test_actors_of_all_parts_have_one_limit():
     """Three are lost at once, one of them in another part; two may be replaced."""
     with running(2) as made:
-        play_all(made.world)
+        play_all(made.world, PROCESSES())
         for process in actors():
             process.kill()
         with pytest.raises(ChildError, match="actors were lost 3 times .* --max_actor_restarts is 2"):

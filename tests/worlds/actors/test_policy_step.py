@@ -14,7 +14,6 @@ from oni_jax.worlds.actors.policy_step import Calls, CoreStates, make_policy_ste
 @pytest.mark.filterwarnings("error")  # it warns of buffers that could not be reused
 def test_the_current_states_are_overwritten_and_the_initial_ones_are_not():
     def policy_apply(params, observations, state, is_first):
-        del observations, is_first
         return PolicyOutput(jnp.zeros((1, 1, 2)), jnp.zeros((1, 1))), state + params
 
     spec = EnvSpec({}, num_actions=2, has_captions=False, episode_stats=())

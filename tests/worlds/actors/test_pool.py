@@ -100,14 +100,10 @@ def test_a_game_without_looks_shows_nothing():
 BLANK = np.zeros((ROWS, 80), np.uint8)
 
 
-def no_glyph():
-    raise RuntimeError("no such glyph")
-
-
 @pytest.mark.parametrize(
     ("draw", "reason"),
     [
-        (no_glyph, b"RuntimeError: no such glyph"),
+        (lambda: int("x"), b"ValueError: invalid literal"),
         (lambda: Terminal(BLANK[:3], BLANK), b"chars of a terminal are integers [24, 80], not uint8 [3, 80]"),
         (lambda: Terminal(BLANK, BLANK[:3]), b"colors of a terminal are integers [24, 80], not uint8 [3, 80]"),
         (lambda: Terminal(BLANK.astype("U1"), BLANK), b"chars of a terminal are integers [24, 80], not <U1"),

@@ -20,7 +20,7 @@ from oni_jax.worlds.actors.batches import ActorPayload, BatchAssembler, make_unp
 from oni_jax.worlds.actors.exchange import TrajectoryExchange
 from oni_jax.worlds.actors.group import Group
 from oni_jax.worlds.actors.parameters import ParameterStore
-from oni_jax.worlds.actors.policy_step import bucket_sizes
+from oni_jax.worlds.actors.policy_step import bucket_sizes, join_tables
 from oni_jax.worlds.actors.pool import Replies
 from oni_jax.worlds.actors.ring import RingShape, TrajectoryRing
 from oni_jax.worlds.actors.serial_pool import SerialPool
@@ -45,7 +45,7 @@ class Played:
         self.server = server = InferenceServer(self.policy, exchange, pool, parameters, jax.random.key(1))
         server.warm_up()
         learner = LearnerConfig(batch_size=NUM_GROUPS * NUM_ENVS * ROLLOUT, rollout=ROLLOUT, max_policy_lag=1000)
-        assembler = BatchAssembler(exchange, learner, server.initial_core_states)
+        assembler = BatchAssembler(exchange, learner, lambda rows, at: join_tables(server.initial_rows(rows), at))
         acting = BackgroundThread("inference", server.run)
         acting.start()
         self.host = []
@@ -192,7 +192,7 @@ class Paced:
         self.parameters = ParameterStore(3, self.params)
         self.server = InferenceServer(policy, exchange, pool, self.parameters, jax.random.key(1))
         learner = LearnerConfig(batch_size=NUM_ENVS * ROLLOUT, rollout=ROLLOUT)
-        self.assembler = BatchAssembler(exchange, learner, self.server.initial_core_states)
+        self.assembler = BatchAssembler(exchange, learner, lambda rows, devices: self.server.initial_rows(rows)[0])
 
     def advance(self, times: int) -> int:
         """Steps acted."""
@@ -229,7 +229,6 @@ class Lengthening:
         out.records["terminated"] = out.records["truncated"] = False
 
     def step(self, actions: np.ndarray, out: StepOutput) -> None:
-        del actions
         self._left = self._left - 1
         ended = self._left == 0
         out.records["is_first"] = out.records["truncated"] = ended
@@ -252,7 +251,6 @@ class Counting:
         return np.zeros((batch_size, 1), np.float32)
 
     def apply(self, params: PyTree, observations: PyTree, core_state: PyTree, is_first: PyTree) -> tuple:
-        del params, observations
         core_state = jnp.where(is_first[0, :, None], 0, core_state) + 1
         return PolicyOutput(jnp.zeros((*is_first.shape, 3)), core_state[None, :, 0]), core_state
 
@@ -305,5 +303,5 @@ def test_a_trajectory_too_old_is_dropped():
         exchange.put_full(slot)
     batch = assembler.next(version=15, timeout_secs=0.1)
     assert batch is not None and (versions(exchange, batch.payload) == 6).all()
-    assert assembler.num_dropped == 2 and exchange._num_consumed == 2
+    assert exchange._num_consumed == 2
     assert [exchange.take_free() for _ in range(4)] == [2, 0, 1, None]

@@ -51,7 +51,7 @@ def test_world_plays_the_environment(played, whole):
     batches, episodes, _, _ = played
     step, ended_stats = jax.jit(lambda episode, action: advance(ENV, episode, action, LIMIT)), []
     for i in range(N):
-        key = environment_key(*seed_and_index(i))
+        key = environment_key(int(np.random.SeedSequence([CONFIG.run.seed, 0]).generate_state(1)[0]), i)
         episode, is_first = begin_episode(ENV, key, 0), True
         for t in range(4 * T):
             assert whole.is_first[t, i] == is_first
@@ -67,10 +67,6 @@ def test_world_plays_the_environment(played, whole):
                 episode = begin_episode(ENV, key, episode.number + 1)
     assert whole.terminations.any() and whole.truncations.any() and whole.policy_lags.max() == 0
     assert [stats.tolist() for stats in episodes] == [stats for *_, stats in sorted(ended_stats)]
-
-
-def seed_and_index(i: int) -> tuple[int, int]:
-    return int(np.random.SeedSequence([CONFIG.run.seed, 0]).generate_state(1)[0]), i
 
 
 def test_captions_and_counts_are_those_of_the_states(played, whole):
