@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import orbax.checkpoint as ocp
 
-from oni_jax.host.orbax_quiet import quieten
+from oni_jax.host.orbax_failures import quieten
 from oni_jax.host.run_files import TRAINED
 from oni_jax.ops.checksums import check_arrays, check_finite, opened, sealed
 from oni_jax.settings.fields import UserError

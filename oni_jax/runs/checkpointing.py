@@ -13,7 +13,7 @@ import orbax.checkpoint as ocp
 
 from oni_jax.host.files import check_regular
 from oni_jax.host.npz import from_npz, to_npz
-from oni_jax.host.orbax_quiet import quieten
+from oni_jax.host.orbax_failures import end_waiting_threads, quieten
 from oni_jax.host.reporting import report, report_once
 from oni_jax.host.run_files import SETTINGS, check_run_id, checkpoint_steps, kept_run_id, run_id
 from oni_jax.host.slow_disk import reported_if_slow
@@ -213,6 +213,7 @@ class Checkpoints:
         self._problem = _reason(error)
         report(f"warning: a checkpoint in {self._directory} can't be written ({self._problem})")
         self._close_manager()
+        end_waiting_threads()
         with contextlib.suppress(Exception):  # the storage is gone: the next save fails at the closed manager
             self._manager = self._open()
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from oni_jax.host.orbax_quiet import quieten
+from oni_jax.host.orbax_failures import quieten
 
 
 class _Failing:
