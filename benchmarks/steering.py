@@ -19,7 +19,7 @@ from oni_jax.ops.statistics import summarise
 from oni_jax.settings.fields import UserError
 
 Means = Mapping[str, float]  # means over a policy's episodes, by behaviour
-TOGETHER, ALONE = "all goals, under {}", "_alone"  # a policy's name, and how that of an agent of one goal ends
+TOGETHER, ALONE = "under {}", "_alone"  # a policy's name, and how that of an agent of one goal ends
 STEPS = 1000
 COUNTED = ("kills", "gold")  # behaviours that longer episodes have more of; also counted per so many steps
 PAIRS = {  # behaviour, goals compared; by study

@@ -10,7 +10,7 @@ from benchmarks.pages import other_results
 from benchmarks.pages.effects import SUMMARIES, Effect, effects
 from benchmarks.pages.estimates import mean
 from benchmarks.studies import results
-from benchmarks.studies.base import AT_THE_END, FOLDER, Study
+from benchmarks.studies.base import AT_THE_END, FOLDER, Contrast, Study
 from benchmarks.studies.results import curve, machine_words
 from launch.sweeps.results import shown_name, table
 from oni_jax.runs.curves import COVERAGE, SUCCESS, UNLOCKED
@@ -26,32 +26,24 @@ by fixed rules gained nothing that we found.**
 FIGURE = "ellm"  # the study of the one figure
 READING = """<details><summary>How to read the table</summary>
 
-- A study is a [sweep](sweeps.md) of cases and seeds. A curve's points are means of 100 episodes of training.
+- A study is a [sweep](sweeps.md) of cases and seeds. A curve's points are means of 100 episodes.
 - *At the end* is the mean of a curve's last tenth, *over the run* the mean of all its points.
 - *Effect* is the main contrast: the mean over seeds of a case minus that of its reference.
 - *[low, high]* is the 95 % interval over seeds: Student's for a mean, Welch's for a difference. Where it contains 0, we
   found no difference, which does not show that there is none.
-- *\\** marks effects that are significant after Holm's correction over the main contrasts of all studies. All other
-  differences are descriptive.
+- *\\** marks effects that are significant after Holm's correction over the main contrasts of all studies.
 - *Minutes* is the time of all runs on two CPU cores, without a GPU.
 - [Recorded answers](answers.md) are a language model's. *Fixed rules* answer in place of one.
-- A commit with `-dirty` had changed files, perhaps only other results.
 
 ```sh
 python -m benchmarks.studies                                   # makes these pages and figures from the results
-python -m benchmarks.studies list
 python -m benchmarks.studies run catch_judge --jobs 2          # trains the runs that its file lacks; resumes
 python -m benchmarks.studies run catch_judge --jobs 2 --again  # trains all, into train_dir/studies/again; resumes
 ```
 
 </details>
 """
-SIGNED = (
-    "mean_return",
-    "return",
-    "episode/intrinsic_return/",
-    "intrinsic_return/",
-)  # begin metrics that may be negative
+SIGNED = ("mean_return", "return", "episode/intrinsic_return/", "intrinsic_return/")  # begin metrics that may be < 0
 FRACTIONS = (SUCCESS, COVERAGE)  # others are counts
 NAMES = {"mean_return": "return", UNLOCKED: "achievements", SUCCESS: "success"}
 Runs = Sequence[Mapping[str, Any]]
@@ -88,14 +80,14 @@ def index(studies: Sequence[Study], found: Mapping[str, Sequence[Effect]]) -> st
 def effect_words(study: Study, found: Sequence[Effect]) -> str:
     """Returns the effects of a study's main contrasts, with their metrics."""
     return "; ".join(
-        f"{name_of(x.contrast.metric or study.metric)} {x.shown()}, `{x.contrast.case}` minus `{x.contrast.reference}`"
-        for x in found
+        f"{_measured(study, x.contrast)} {x.shown()}, `{x.contrast.case}` minus `{x.contrast.reference}`" for x in found
     )
 
 
 def _plain_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Returns the lines of a table whose cells are sentences, which aligning would make too wide."""
-    return [f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows)]
+    head, *lines = (f"| {' | '.join(cells)} |" for cells in (header, *rows))
+    return [head, "|---" * len(header) + "|", *lines]
 
 
 def _page(study: Study, found: Sequence[Effect]) -> Iterator[str]:
@@ -103,9 +95,10 @@ def _page(study: Study, found: Sequence[Effect]) -> Iterator[str]:
     yield from (f"# {study.title}", "", study.question, "", f"**{study.answer or 'Not run yet.'}**", "")
     if found:
         yield from (*(_sentence(study, effect) for effect in found), "")
+    played = _played_rows(study)
     if kept["runs"]:
         yield from (
-            *(_played_rows(study) or _shown_rows(study, kept)),
+            *(played or _shown_rows(study, kept)),
             "",
             f"![{study.title}](../images/studies/{study.name}.png)",
             "",
@@ -116,16 +109,23 @@ def _page(study: Study, found: Sequence[Effect]) -> Iterator[str]:
     yield from ("```sh", command, "```", "", "<details><summary>All rows, notes, machines and commits</summary>", "")
     curves = f" Curves: `{study.name}.json` beside it." * bool(kept["runs"])
     yield f"Cases and flags: `benchmarks/studies/{study.name}.py`.{curves}"
-    yield from ("", *(line for lines in tables(study, kept) for line in (*lines, "")))
+    curves_tables = [] if played else tables(study, kept)
+    yield from ("", *(line for lines in curves_tables for line in (*lines, "")))
     yield from (f"- {note}" for note in _notes(study, kept))
     yield from (*_machines(kept), "", "</details>", "", "[All results](../results.md)", "")
 
 
 def _sentence(study: Study, effect: Effect) -> str:
-    contrast, name = effect.contrast, name_of(effect.contrast.metric or study.metric)
+    contrast, name = effect.contrast, _measured(study, effect.contrast)
     where = " on held-out episodes" if contrast.held_out else f" {contrast.summary}"
     task = f" on `{contrast.task}`" * bool(contrast.task)
     return f"`{contrast.case}` minus `{contrast.reference}`: {name}{where}{task} {effect.shown()}."
+
+
+def _measured(study: Study, contrast: Contrast) -> str:
+    """Returns what a contrast compares, in words."""
+    metric = contrast.metric or study.metric
+    return study.played.get(metric) or name_of(metric)
 
 
 def _notes(study: Study, kept: Mapping[str, Any]) -> Iterator[str]:

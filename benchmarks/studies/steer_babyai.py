@@ -11,10 +11,11 @@ STUDY = Study(
     name="steer_babyai",
     title="One agent, several goals, on BabyAI-Text",
     question="Does one agent go near the things that its goal names, on BabyAI-Text?",
+    answer="Yes: each goal's labels pay most under that goal.",
     contrasts=tuple(
         Contrast(
-            f"all goals, under {goal}",
-            f"all goals, under {other}",
+            f"under {goal}",
+            f"under {other}",
             f"intrinsic_return/online_cls_{goal}",
             held_out=True,
         )
@@ -40,11 +41,16 @@ STUDY = Study(
         f"--train_for_env_steps {len(GOALS) * STEPS_PER_GOAL}"
     ),
     metric="success",
-    played={f"intrinsic_return/online_cls_{goal}": f"pay by the labels of {goal}" for goal in GOALS}
+    played={f"intrinsic_return/online_cls_{goal}": f"pay for {goal}" for goal in GOALS}
     | {"success": "success, which nobody pays for"},
     notes=(
-        "`python -m benchmarks.steering --study steer_babyai --out benchmarks/studies/steer_babyai_episodes.json` "
-        "plays the held-out episodes of the main contrasts: what the labels of a goal pay, under it and under another.",
+        "`python -m benchmarks.steering --study steer_babyai --episodes 256 --out "
+        "benchmarks/studies/steer_babyai_episodes.json` plays the held-out episodes.",
+        "At as many steps for each goal, the one agent is paid at least as much as the agents of one goal.",
         "The labels are a language model's, of the 118 events that the rooms have.",
+        "An episode has 32 steps in a small room, so that a choice costs. With 400 steps in a room of 20 cells one run "
+        "went near everything under each goal.",
+        "Those, the coefficient and the number of updates were chosen by trials of one run.",
+        "`every_caption` has a coefficient of 0.1, so that an episode pays about as much.",
     ),
 )

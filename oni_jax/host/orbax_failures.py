@@ -1,4 +1,4 @@
-"""What orbax leaves behind when a save fails: log lines, closed event loops, threads that wait for each other."""
+"""Remains of a failed save of orbax: log lines, closed event loops, threads that wait for each other."""
 
 import contextlib
 import functools
