@@ -60,7 +60,7 @@ def test_a_run_labels_messages_and_learns_from_them(tmp_path):
     assert checkpoints(folder) == [done["env_steps"]]
     assert (folder / "config.json").exists() and list((folder / "tensorboard").iterdir())
     assert rows(folder)[-1]["env_steps"] == done["env_steps"]
-    assert undocumented({name for row in rows(folder) for name in row} - {"step", "checksum"}) == []
+    assert undocumented({name for row in rows(folder) for name in row} - {"step", "checksum", "run_id"}) == []
     assert run.leftovers() == []
 
 

@@ -147,6 +147,10 @@ def test_a_conversation_about_other_segments_does_not_go_on(tmp_path, capsys):
     settings = json.loads((folder / "settings.json").read_text())
     del settings["segments_content"], settings["checksum"]  # as an earlier version's
     (folder / "settings.json").write_text(json.dumps(settings))
+    assert write_goals.main([*words, "3", "--seed", "3"]) == 2
+    assert "does not follow what was asked before" in capsys.readouterr().err
+    answers = [json.loads(line)["answer"] for line in (folder / "answers.jsonl").read_text().splitlines()]
+    (folder / "answers.jsonl").write_text("".join(f"{json.dumps(answer)}\n" for answer in answers))
     assert write_goals.main([*words, "3", "--seed", "3"]) == 0
 
 
