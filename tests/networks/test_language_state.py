@@ -32,7 +32,7 @@ def applied(root_env: str, encoder: str):
 
 
 def logits(root_env: str, encoder: str, caption: np.ndarray) -> np.ndarray:
-    """Returns the logits for observations that are all 0 but for the caption."""
+    """Returns the logits of a caption, where all other observations are 0."""
     apply, zeros = applied(root_env, encoder)
     return np.asarray(apply({**zeros, CAPTION: zeros[CAPTION].at[0, 0, : len(caption)].set(caption)}))
 

@@ -31,8 +31,8 @@ def lattice_of(points: np.ndarray) -> Lattice:
     stretched = points + _STRETCH * points.sum(1, keepdims=True)
     base = np.floor(stretched).astype(np.int64)
     near = _near(stretched - base)  # [P, 8, 3]
-    # Rounding alone remains where lattice points are just out of reach, and its sign decides what a cell is: the order
-    # of these operations is that of the original
+    # Rounding alone remains where lattice points are just out of reach, and its sign decides what a cell is. So these
+    # operations keep the original's order.
     origin = points - (base + _SQUISH * base.sum(1, keepdims=True))
     offsets = origin[:, None] - near - _SQUISH * near.sum(2, keepdims=True)
     x, y, z = np.moveaxis(offsets, 2, 0)
