@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from absl import app, flags
 
+from benchmarks.studies.base import UNDER, Pair
 from oni_jax.api import load_run
 from oni_jax.evaluation.report import interval, number
 from oni_jax.evaluation.results import INTRINSIC_RETURN, Evaluation
@@ -19,22 +20,16 @@ from oni_jax.ops.statistics import summarise
 from oni_jax.settings.fields import UserError
 
 Means = Mapping[str, float]  # means over a policy's episodes, by behaviour
-TOGETHER, ALONE = "under {}", "_alone"  # a policy's name, and how that of an agent of one goal ends
+ALONE = "_alone"  # end of the name of the policy of an agent of one goal
 STEPS = 1000
 COUNTED = ("kills", "gold")  # behaviours that longer episodes have more of; also counted per so many steps
-PAIRS = {  # behaviour, goals compared; by study
-    "steer": [("kills", "combat", "gold"), (f"kills in {STEPS:,} steps", "combat", "gold"), ("gold", "gold", "combat")],
-    "steer_babyai": [
-        (f"intrinsic_return/online_cls_{first}", first, second)
-        for first, second in (("keys", "balls"), ("balls", "boxes"), ("boxes", "keys"))
-    ],
-}
+RATE = f"{{}} in {STEPS:,} steps"
 
 
 def means_of(evaluation: Evaluation) -> dict[str, float]:
     """Returns the means of what a policy does; of the counted behaviours also the number in so many steps."""
     means = {name: float(values.mean()) for name, values in evaluation.behaviours().items()}
-    rates = {f"{name} in {STEPS:,} steps": STEPS * means[name] / means["length"] for name in COUNTED if name in means}
+    rates = {RATE.format(name): STEPS * means[name] / means["length"] for name in COUNTED if name in means}
     return means | rates
 
 
@@ -77,11 +72,12 @@ def contrast(more: Sequence[Means], less: Sequence[Means], name: str) -> str:
     return f"{number(mean)} [{number(mean - half)}, {number(mean + half)}]"
 
 
-def contrasts(of_policies: Mapping[str, Sequence[Means]], pairs: Sequence[tuple[str, str, str]]) -> list[str]:
+def contrasts(of_policies: Mapping[str, Sequence[Means]], pairs: Sequence[Pair]) -> list[str]:
     """Returns lines: behaviours, each under a goal minus under another, of the one agent and of an agent for each."""
     lines = []
-    for name, first, second in pairs:
-        for label, of in (("one agent", TOGETHER), ("an agent each", "{}" + ALONE)):
+    with_rates = [(name, pair) for pair in pairs for name in (pair.behaviour, RATE.format(pair.behaviour))]
+    for name, (_, first, second) in with_rates:
+        for label, of in (("one agent", UNDER), ("an agent each", "{}" + ALONE)):
             more, less = (of_policies.get(of.format(goal), ()) for goal in (first, second))
             if more and less and all(name in means for means in (*more, *less)):
                 lines.append(f"{name}, {first} minus {second}, {label}: {contrast(more, less, name)}")
@@ -108,7 +104,7 @@ def behaviours(study: str, train_dir: str, play: Callable[[str, bool], Mapping[s
         command = f"python -m benchmarks.studies run {module.STUDY.name}"
         raise UserError(f"{train_dir}: has no run of {module.TOGETHER} that has ended: {command}")
     together = [play(folder, True) for folder in runs.pop(module.TOGETHER)]
-    found = {TOGETHER.format(goal): [means[goal] for means in together] for goal in module.GOALS}
+    found = {UNDER.format(goal): [means[goal] for means in together] for goal in module.GOALS}
     for case, folders in runs.items():
         goal = case.removesuffix(ALONE) if case.endswith(ALONE) else ""
         of_case = [play(folder, False)[""] for folder in folders]
@@ -122,7 +118,7 @@ def main(argv: Sequence[str]) -> int:
     found = behaviours(
         study, values["train_dir"], lambda folder, is_of_goals: played(folder, num_episodes, is_of_goals)
     )
-    print("\n".join([*tables(found), *contrasts(found, PAIRS.get(study, ()))]))
+    print("\n".join([*tables(found), *contrasts(found, importlib.import_module(f"benchmarks.studies.{study}").PAIRS)]))
     if out:
         with open(out, "w", encoding="utf-8") as file:
             json.dump(found, file, indent=1)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from launch.sweeps.grid import GridRun, plan, planned
 
 FOLDER = pathlib.Path(__file__).parent
+UNDER = "under {}"  # name of the policy of an agent of several goals, under one
 AT_THE_END, OVER_THE_RUN = "at the end", "over the run"  # summaries of a curve
 
 
@@ -22,6 +23,17 @@ class Contrast(NamedTuple):
     task: str = ""  # empty: the first
     held_out: bool = False  # both are policies in the file of held-out episodes, paired by seed
     beforehand: bool = True  # named before the runs
+
+
+class Pair(NamedTuple):
+    """A behaviour that an agent of several goals should show more of under the first goal than under the second."""
+
+    behaviour: str
+    first: str
+    second: str
+
+    def contrast(self) -> Contrast:
+        return Contrast(UNDER.format(self.first), UNDER.format(self.second), self.behaviour, held_out=True)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,10 +1,11 @@
 """Study of one agent of several goals on NetHack, without its reward, on recorded answers of a language model."""
 
-from benchmarks.studies.base import Contrast, Study
+from benchmarks.studies.base import Pair, Study
 
 GOALS = ("defaultgoal", "combat", "gold", "stairs")
 STEPS_PER_GOAL = 5_000_000
 TOGETHER = "four_goals"  # the case of one agent of all goals
+PAIRS = (Pair("kills", "combat", "gold"), Pair("gold", "gold", "combat"))
 
 STUDY = Study(
     name="steer",
@@ -12,10 +13,7 @@ STUDY = Study(
     question="Does one agent do what its goal says, on NetHack?",
     answer="In part: under combat it kills nearly twice as often in 1,000 steps as under gold, but not more in an "
     "episode.",
-    contrasts=(
-        Contrast("under combat", "under gold", "kills", held_out=True),
-        Contrast("under gold", "under combat", "gold", held_out=True),
-    ),
+    contrasts=tuple(pair.contrast() for pair in PAIRS),
     shown={
         TOGETHER: "one agent of four goals",
         "combat_alone": "an agent of combat",

@@ -1,26 +1,21 @@
 """Study of one agent of several goals on BabyAI-Text: kinds of things to go near, on recorded answers."""
 
-from benchmarks.studies.base import Contrast, Study
+from benchmarks.studies.base import Pair, Study
 
 GOALS = ("keys", "balls", "boxes")
 STEPS_PER_GOAL = 4_000_000
 TOGETHER = "three_goals"
 _LABELS = "--llm_reward_type online_cls --llm_reward_coeff 1"
+PAIRS = tuple(
+    Pair(f"intrinsic_return/online_cls_{goal}", goal, other) for goal, other in zip(GOALS, (*GOALS[1:], GOALS[0]))
+)
 
 STUDY = Study(
     name="steer_babyai",
     title="One agent, several goals, on BabyAI-Text",
     question="Does one agent go near the things that its goal names, on BabyAI-Text?",
     answer="Yes: each goal's labels pay most under that goal.",
-    contrasts=tuple(
-        Contrast(
-            f"under {goal}",
-            f"under {other}",
-            f"intrinsic_return/online_cls_{goal}",
-            held_out=True,
-        )
-        for goal, other in zip(GOALS, (*GOALS[1:], GOALS[0]))
-    ),
+    contrasts=tuple(pair.contrast() for pair in PAIRS),
     shown={
         TOGETHER: "one agent of three goals",
         "keys_alone": "an agent of keys",

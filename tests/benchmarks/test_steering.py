@@ -7,7 +7,7 @@ import statistics
 
 import pytest
 
-from benchmarks.steering import PAIRS, behaviours, contrast, contrasts, tables
+from benchmarks.steering import behaviours, contrast, contrasts, tables
 from benchmarks.studies import steer, steer_babyai
 from oni_jax.settings.fields import UserError
 
@@ -47,7 +47,7 @@ def test_behaviours_are_of_each_goal_of_the_one_agent_and_of_each_other(tmp_path
     under = [f"under {goal}" for goal in steer.GOALS]
     assert [*found] == [*under, "combat_alone", "gold_alone", "no_reward"]
     assert sorted(x["kills"] for x in found["under combat"]) == [6, 7, 8]
-    said = contrasts(found, PAIRS["steer"])
+    said = contrasts(found, steer.PAIRS)
     assert said[0] == "kills, combat minus gold, one agent: 4 [4, 4]"
     assert said[1] == "kills, combat minus gold, an agent each: 0 [0, 0]"
     assert said[2].startswith("gold, gold minus combat, one agent: 20 [")
@@ -58,7 +58,7 @@ def test_behaviours_are_of_each_goal_of_the_one_agent_and_of_each_other(tmp_path
 
 def test_contrast_of_an_agent_that_was_not_trained_is_left_out(tmp_path):
     made(tmp_path, steer, steer.TOGETHER)
-    said = contrasts(behaviours("steer", str(tmp_path), play), PAIRS["steer"])
+    said = contrasts(behaviours("steer", str(tmp_path), play), steer.PAIRS)
     assert len(said) == 2 and "in 1,000 steps" not in str(said) and all("one agent" in line for line in said)
 
 
